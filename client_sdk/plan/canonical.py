@@ -1,0 +1,126 @@
+"""The canonical form of a plan, and its hash: the identity that devices bind into their keys.
+
+JSON in UTF-8 with sorted keys and no blanks; only `"` and `\\` are escaped (labels hold no control characters).
+The order of categories is kept, the order of tables is not. Decimals are minimal strings ("1", "0.25"),
+durations and sizes integers. A field that equals its default is left out, and so is a table that is then
+empty: a field that a later version adds changes no hash of a plan that does not use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from client_sdk.accounting.budget import format_micro
+from client_sdk.plan import defaults
+
+if TYPE_CHECKING:
+    from client_sdk.plan.model import Metric, Plan
+
+_Fields = dict[str, object]
+
+
+def canonical_form(plan: Plan) -> str:
+    """The text that the plan's hash is taken over; the same for every way of writing the same plan."""
+    document = {
+        "plan": _plan(plan),
+        "cohort": _cohort(plan),
+        "budget": _budget(plan),
+        "delivery": _without({"resend": plan.delivery.resend}, {"resend": defaults.RESEND}),
+        "metrics": {name: _metric(metric) for name, metric in plan.metrics.items()},
+    }
+    kept = {name: table for name, table in document.items() if table}
+    return json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def plan_hash(plan: Plan) -> bytes:
+    """SHA-256 of the canonical form, 32 bytes."""
+    return hashlib.sha256(canonical_form(plan).encode()).digest()
+
+
+def minimal(value: Decimal | Fraction | int) -> str:
+    """A decimal in the fewest digits, never with an exponent: 1.00 -> "1", 1E+1 -> "10", -0.0 -> "0"."""
+    if isinstance(value, Fraction):
+        value = _decimal(value)
+    text = format(Decimal(value), "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _decimal(value: Fraction) -> Decimal:
+    # A share came from a decimal, so a power of ten clears its denominator (of 2s and 5s).
+    places = 0
+    while (value * 10**places).denominator != 1:
+        places += 1
+    return Decimal(int(value * 10**places)).scaleb(-places)
+
+
+def _without(fields: _Fields, default: _Fields) -> _Fields:
+    return {name: value for name, value in fields.items() if value is not None and value != default.get(name)}
+
+
+def _plan(plan: Plan) -> _Fields:
+    fields: _Fields = {
+        "name": plan.name,
+        "version": plan.version,
+        "period": plan.period_s,
+        "max_delay": plan.max_delay_s,
+        "upload_window": plan.upload_window_s,
+    }
+    return _without(
+        fields,
+        {
+            "max_delay": defaults.max_delay_s(plan.period_s),
+            "upload_window": defaults.upload_window_s(plan.period_s),
+        },
+    )
+
+
+def _cohort(plan: Plan) -> _Fields:
+    fields: _Fields = {
+        "min_size": plan.cohort.min_size,
+        "target_size": plan.cohort.target_size,
+        "max_wait": plan.cohort.max_wait_s,
+        "corrupt_fraction": minimal(plan.cohort.corrupt_fraction),
+        "dropout_fraction": minimal(plan.cohort.dropout_fraction),
+    }
+    return _without(
+        fields,
+        {
+            "max_wait": defaults.MAX_WAIT_S,
+            "corrupt_fraction": defaults.CORRUPT_FRACTION,
+            "dropout_fraction": defaults.DROPOUT_FRACTION,
+        },
+    )
+
+
+def _budget(plan: Plan) -> _Fields:
+    default = defaults.rolling_24h_micro(plan.period_s, plan.report_micro_epsilon)
+    fields: _Fields = {
+        "lifetime": format_micro(plan.budget.lifetime_micro),
+        "rolling_24h": format_micro(plan.budget.rolling_24h_micro),
+    }
+    return _without(fields, {"rolling_24h": format_micro(default)})
+
+
+def _metric(metric: Metric) -> _Fields:
+    fields: _Fields = {
+        "kind": metric.kind,
+        "mechanism": metric.mechanism.name,
+        "epsilon": minimal(metric.epsilon),
+        "on_device": metric.on_device,
+    }
+    default: _Fields = {"mechanism": defaults.MECHANISM[metric.kind], "on_device": defaults.ON_DEVICE}
+    if metric.kind == "categorical":
+        fields |= {"categories": list(metric.categories), "other": metric.other, "default": metric.default}
+        default["default"] = defaults.category(metric.categories, metric.other)
+    elif metric.lower is not None and metric.upper is not None:
+        fields |= {"lower": minimal(metric.lower), "upper": minimal(metric.upper), "levels": metric.levels}
+        fields["default"] = minimal(Decimal(metric.default))
+        default["levels"] = defaults.LEVELS
+        default["default"] = minimal(defaults.number(metric.on_device, metric.lower, metric.upper))
+    return _without(fields, default)

@@ -1,0 +1,152 @@
+"""The plan as frozen data: what every room of the product knows of it.
+
+Metrics stand in the order of their names, not of the text: the vector's layout must follow from the canonical
+form (and so from the hash), which keeps no order of tables. The order of categories is kept everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from client_sdk.mechanisms import Mechanism
+    from client_sdk.secagg.parameters import RoundRules
+
+Kind = Literal["numeric", "categorical"]
+OnDevice = Literal["last", "first", "sample", "mean", "sum", "max", "count"]
+Resend = Literal["same_bytes", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class CohortRules:
+    """Who may be added up together. Sizes in participants; fractions exact, in [0, 0.5)."""
+
+    min_size: int
+    target_size: int
+    max_wait_s: int
+    corrupt_fraction: Fraction
+    dropout_fraction: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRules:
+    """What one device can spend on this plan's name over all versions, in micro-epsilon. 0: nothing."""
+
+    lifetime_micro: int
+    rolling_24h_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRules:
+    """`same_bytes`: a report whose round broke is sent again as it is. `never`: it is given up."""
+
+    resend: Resend
+
+
+@dataclass(frozen=True, repr=False)
+class Metric:
+    """One question of the plan.
+
+    epsilon: what one report of it costs; micro_epsilon: the same for the ledger, rounded up.
+    on_device: how a period's readings become one value. default: that value without a reading.
+    lower, upper, levels: numeric only. categories (in the plan's order), other: categorical only.
+    """
+
+    name: str
+    kind: Kind
+    mechanism: Mechanism
+    epsilon: Decimal
+    micro_epsilon: int
+    on_device: OnDevice
+    default: Decimal | str
+    lower: Decimal | None = None
+    upper: Decimal | None = None
+    levels: int | None = None
+    categories: tuple[str, ...] = ()
+    other: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Metric({self.name}: {self.kind}, {self.mechanism.name}, epsilon {self.epsilon})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """The public contract of one version of one plan. Equal when the hashes are.
+
+    metrics: read-only, ordered by name. text: the TOML as it was written. hash: SHA-256 of the canonical
+    form, 32 bytes. Times in whole seconds.
+    """
+
+    name: str
+    version: int
+    period_s: int
+    max_delay_s: int
+    upload_window_s: int
+    cohort: CohortRules
+    budget: BudgetRules
+    delivery: DeliveryRules
+    metrics: Mapping[str, Metric]
+    text: str
+    hash: bytes = field(default=b"")
+
+    @cached_property
+    def length(self) -> int:
+        """Elements of a report's vector."""
+        return sum(metric.mechanism.length for metric in self.metrics.values())
+
+    @cached_property
+    def bound(self) -> int:
+        """Largest absolute value of any element of one report."""
+        return max(metric.mechanism.bound for metric in self.metrics.values())
+
+    @cached_property
+    def report_micro_epsilon(self) -> int:
+        """What one report costs: the sum over its metrics (basic composition), in micro-epsilon."""
+        return sum(metric.micro_epsilon for metric in self.metrics.values())
+
+    @cached_property
+    def slices(self) -> Mapping[str, slice]:
+        """Where each metric's elements stand in the vector, without gaps, in the order of `metrics`."""
+        places, start = {}, 0
+        for name, metric in self.metrics.items():
+            places[name] = slice(start, start + metric.mechanism.length)
+            start += metric.mechanism.length
+        return MappingProxyType(places)
+
+    def period_start(self, now: float) -> int:
+        """Start of the period that `now` (seconds since the epoch) lies in: [start, start + period_s), UTC."""
+        return int(now // self.period_s) * self.period_s
+
+    def round_rules(self) -> RoundRules:
+        """What both ends of a secure-aggregation round take from the plan."""
+        from client_sdk.secagg.parameters import RoundRules
+
+        return RoundRules(
+            min_size=self.cohort.min_size,
+            corrupt_fraction=self.cohort.corrupt_fraction,
+            dropout_fraction=self.cohort.dropout_fraction,
+            max_wait_s=self.cohort.max_wait_s,
+            length=self.length,
+            bound=self.bound,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.name} version {self.version}, {len(self.metrics)} metrics, {self.hash.hex()[:12]})"
+
+    def __reduce__(self) -> tuple[Callable[[str], Plan], tuple[str]]:
+        # A plan travels between processes as its text: the reader checks it again.
+        from client_sdk.plan.parse import parse_plan
+
+        return parse_plan, (self.text,)

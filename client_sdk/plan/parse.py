@@ -1,0 +1,208 @@
+"""parse_plan: TOML text -> Plan, or one PlanError with every fault.
+
+Rules of this file: unknown fields are refused at every level; numbers are read as decimals, never as binary
+fractions; a plan that a round could not carry (a sum that wraps, a cohort that can never reach its threshold,
+a vector over the limit) is refused here, when it is planned, and not on a device.
+What it does not do: it reads no file and changes no device's own limits.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from decimal import Decimal, DecimalException
+from math import floor
+from types import MappingProxyType
+from typing import cast
+
+from client_sdk.accounting.budget import MAX_EPSILON, limit_to_micro
+from client_sdk.errors import ConfigurationError, PlanError
+from client_sdk.plan import defaults
+from client_sdk.plan.canonical import plan_hash
+from client_sdk.plan.fields import Table, shown
+from client_sdk.plan.metrics import LATER_FIELDS, read_metrics
+from client_sdk.plan.model import BudgetRules, CohortRules, DeliveryRules, Metric, Plan, Resend
+
+PLAN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
+MAX_PLAN_BYTES = 1 << 20
+MAX_LENGTH = 1_000_000
+"""Elements of one report's vector."""
+MAX_TARGET_SIZE = 256
+"""Every participant of a cohort shares masks with every other one; above this, a sparse graph is needed."""
+MIN_SIZE = 2
+DAY_S = 86_400
+MAX_PERIOD_S = 366 * DAY_S
+
+_ODD_AMOUNT = re.compile(
+    r"""^[^#\n]*?(?<![\w-])(epsilon|lifetime|rolling_24h)["']?[ \t]*=[ \t]*"""
+    r"""([+-]?(?:0[xob][0-9A-Fa-f_]+|[0-9.]+_[0-9_.eE+-]+))""",
+    re.MULTILINE,
+)
+
+
+def parse_plan(text: str) -> Plan:
+    """Read a plan. PlanError lists all problems, one line each, each beginning with its field's name."""
+    problems: list[str] = []
+    root = Table("", _toml(text), problems)
+    # `0x1` and `1_000` are TOML, but an amount of privacy is written so that nobody can misread it.
+    for found in _ODD_AMOUNT.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        problems.append(f"{found[1]}: write amounts in plain decimal digits, not {shown(found[2])} (line {line})")
+    plan = _plan(root, text)
+    if plan is None:
+        raise PlanError(problems)
+    return plan
+
+
+def _toml(text: str) -> dict[str, object]:
+    if len(text) > MAX_PLAN_BYTES or len(text.encode("utf-8", "replace")) > MAX_PLAN_BYTES:
+        raise PlanError(f"plan: the text is larger than the limit of {MAX_PLAN_BYTES} bytes")
+    try:
+        return tomllib.loads(text, parse_float=_parse_float)
+    except RecursionError:
+        raise PlanError("plan: not valid TOML: nested too deeply") from None
+    except ValueError as error:
+        # ValueError too: a number of thousands of digits is refused by int(), not by the TOML reader.
+        reason = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a number with too many digits"
+        raise PlanError(f"plan: not valid TOML: {' '.join(reason.split())[:300]}") from None
+
+
+def _parse_float(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except DecimalException:
+        return Decimal("Infinity")  # an exponent beyond Decimal: refused with every other endless number
+
+
+def _plan(root: Table, text: str) -> Plan | None:
+    head, cohort, budget, delivery = (
+        root.table("plan"), root.table("cohort"), root.table("budget"), root.table("delivery", optional=True)
+    )  # fmt: skip
+    name, version, period_s, max_delay_s, upload_window_s = _head(head)
+    cohort_rules = _cohort(cohort)
+    metrics = read_metrics(root.table("metrics"))
+    budget_rules = _budget(budget, period_s, metrics)
+    resend = cast("Resend", delivery.choice("resend", ("same_bytes", "never"), default=defaults.RESEND))
+    delivery.finish(later=("mode", "direct", "kind"))
+    root.finish(later=("aggregation", *LATER_FIELDS))
+    if root.problems:
+        return None
+    _check_vector(root, metrics, cohort_rules.target_size)
+    if root.problems:
+        return None
+    plan = Plan(
+        name=name,
+        version=version,
+        period_s=period_s,
+        max_delay_s=max_delay_s,
+        upload_window_s=upload_window_s,
+        cohort=cohort_rules,
+        budget=budget_rules,
+        delivery=DeliveryRules(resend),
+        metrics=MappingProxyType(metrics),
+        text=text,
+    )
+    object.__setattr__(plan, "hash", plan_hash(plan))  # the one field that is made from all the others
+    return plan
+
+
+def _head(table: Table) -> tuple[str, int, int, int, int]:
+    name = table.take("name", '"app-health"')
+    if name is not None and not (isinstance(name, str) and PLAN_NAME.fullmatch(name)):
+        table.problem("name", f"must be a small letter, then up to 62 of a-z, 0-9 and -, not {shown(name)}")
+    version = table.integer("version", 1, 2**31 - 1)
+    before = len(table.problems)
+    period_s = table.duration_s("period", 60, MAX_PERIOD_S, example="1d")
+    if len(table.problems) == before and DAY_S % period_s and period_s % DAY_S:
+        table.problem("period", "must divide a day or be whole days, so that days begin with a period")
+    readable = len(table.problems) == before
+    max_delay_s = table.duration_s("max_delay", 1, MAX_PERIOD_S, example="7d", default_s=defaults.max_delay_s(period_s))
+    upload_window_s = table.duration_s(
+        "upload_window", 1, MAX_PERIOD_S, example="6h", default_s=defaults.upload_window_s(period_s)
+    )
+    if readable and len(table.problems) == before and upload_window_s > max_delay_s:
+        table.problem(
+            "upload_window",
+            f"is {upload_window_s} s, longer than max_delay ({max_delay_s} s): reports would expire unsent",
+        )
+    table.finish(later=LATER_FIELDS)
+    return str(name), version, period_s, max_delay_s, upload_window_s
+
+
+def _cohort(table: Table) -> CohortRules:
+    rules = CohortRules(
+        min_size=table.integer("min_size", MIN_SIZE, MAX_TARGET_SIZE, example="50"),
+        target_size=table.integer("target_size", MIN_SIZE, MAX_TARGET_SIZE, example="200"),
+        max_wait_s=table.duration_s("max_wait", 1, 3_600, example="30s", default_s=defaults.MAX_WAIT_S),
+        corrupt_fraction=table.fraction("corrupt_fraction", defaults.CORRUPT_FRACTION),
+        dropout_fraction=table.fraction("dropout_fraction", defaults.DROPOUT_FRACTION),
+    )
+    table.finish()
+    if table.clean:
+        _check_cohort(table, rules)
+    return rules
+
+
+def _check_cohort(table: Table, rules: CohortRules) -> None:
+    from client_sdk.secagg.parameters import min_roster, threshold
+
+    smallest = min_roster(rules.min_size, rules.dropout_fraction)
+    if rules.target_size < smallest:
+        table.problem(
+            "target_size",
+            f"must be at least {smallest}, the smallest roster that can lose dropout_fraction "
+            f"and still hold min_size {rules.min_size}, not {rules.target_size}",
+        )
+        return
+    # Up to twice the target: a remainder may join the last cohort.
+    for size in range(smallest, 2 * rules.target_size):
+        left, needed = size - floor(rules.dropout_fraction * size), threshold(size, rules.corrupt_fraction)
+        if left < needed:
+            table.problem(
+                "dropout_fraction",
+                f"a roster of {size} would keep {left} participants, but needs {needed} to open its sum; "
+                f"lower dropout_fraction or corrupt_fraction",
+            )
+            return
+
+
+def _budget(table: Table, period_s: int, metrics: dict[str, Metric]) -> BudgetRules:
+    report = sum(metric.micro_epsilon for metric in metrics.values())
+    lifetime = _limit(table, "lifetime", 0)
+    rolling = _limit(table, "rolling_24h", defaults.rolling_24h_micro(period_s, report), optional=True)
+    table.finish(later=("delta",))
+    return BudgetRules(lifetime_micro=lifetime, rolling_24h_micro=rolling)
+
+
+def _limit(table: Table, field: str, default: int, *, optional: bool = False) -> int:
+    value = table.take(field, "365", optional=optional)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        table.problem(field, f"must be a decimal number, not {shown(value)}")
+        return default
+    try:
+        return limit_to_micro(value)
+    except ConfigurationError:
+        table.problem(field, f"must be 0, or a decimal from 0.000001 to {MAX_EPSILON}, not {shown(value)}")
+        return default
+
+
+def _check_vector(root: Table, metrics: dict[str, Metric], target_size: int) -> None:
+    from client_sdk.secagg.parameters import ring_bits
+
+    length = sum(metric.mechanism.length for metric in metrics.values())
+    if length > MAX_LENGTH:
+        root.problem(
+            "metrics",
+            f"a report would have {length} elements, {8 * length} bytes; the limit is {MAX_LENGTH} elements",
+        )
+    for metric in metrics.values():
+        # Twice the target: a remainder may join the last cohort.
+        try:
+            ring_bits(2 * target_size, metric.mechanism.bound)
+        except PlanError:
+            root.problems.append(
+                f"metrics.{metric.name}: the sum of {2 * target_size} reports of at most {metric.mechanism.bound} "
+                f"each does not fit into 64 bits; lower levels or raise epsilon",
+            )

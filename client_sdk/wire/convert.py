@@ -1,0 +1,201 @@
+"""Bytes to messages and back: the only file that knows both the generated code and our own types.
+
+Rules of this file: whatever bytes come in, `*_from_wire` answers with a message whose every length, count
+and range was checked, or with WireError: one line naming message and field, never the content. Fields that
+a reader does not know are ignored, so that a later version may add some. `*_to_wire` keeps the same rules,
+so that our own slip is found at our own end. No exception of protobuf's leaves this file.
+What it does not do: nothing here verifies a signature or knows the order of steps.
+
+The table of messages, with the checks that serve both directions, stands in `shapes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError, EncodeError
+
+from client_sdk.errors import WireError
+from client_sdk.secagg import messages as m
+from client_sdk.secagg.parameters import MAX_ROSTER
+from client_sdk.wire import enrolment_pb2, limits, plan_pb2, secagg_pb2, shapes
+from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire.shapes import FieldError, Shape
+
+
+def _parse(wire_type: type[Any], data: bytes, most: int) -> Any:
+    name = wire_type.DESCRIPTOR.name
+    if len(data) > most:
+        raise WireError(f"{name}: {len(data)} bytes, at most {most}")
+    try:
+        return wire_type.FromString(data)
+    except (DecodeError, ValueError, RecursionError):
+        # The last two come from protobuf's pure Python half: text that is none, groups nested too deep.
+        raise WireError(f"{name}: not a protobuf message of this kind") from None
+
+
+def _read(shape: Shape, wire: object, path: str) -> Any:
+    try:
+        return shape.kind(**shape.checked(wire))
+    except FieldError as fault:
+        raise WireError(f"{path}.{fault}") from None
+
+
+def _fields(shape: Shape, message: object) -> dict[str, Any]:
+    """A message's fields as the generated classes take them."""
+    fields = shape.checked(message)
+    if "adverts" in fields:
+        fields["adverts"] = [_advert_to_wire(advert) for advert in fields["adverts"]]
+    return fields
+
+
+@lru_cache(maxsize=4 * MAX_ROSTER)
+def _advert_to_wire(advert: m.Advert) -> secagg_pb2.Advert:
+    """Kept, because a collector sends each advert to every other member. Read only."""
+    return secagg_pb2.Advert(**shapes.ADVERT.checked(advert))
+
+
+def _write(shape: Shape, message: object, path: str, wire_type: type[Any], case: str | None) -> bytes:
+    try:
+        fields = _fields(shape, message)
+        # A mapping is filled into the envelope in place; a ready-made inner message would be copied.
+        wire = wire_type(**fields) if case is None else wire_type(**{case: fields})
+        data: bytes = wire.SerializeToString()
+    except FieldError as fault:
+        raise WireError(f"{path}.{fault}") from None
+    except (TypeError, ValueError, OverflowError, AttributeError, EncodeError):
+        raise WireError(f"{path}: a field has the wrong type") from None
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Single:
+    """A message that travels by itself."""
+
+    wire_type: type[Any]
+    shape: Shape
+    most_bytes: int
+
+    def from_wire(self, data: bytes) -> Any:
+        wire = _parse(self.wire_type, data, self.most_bytes)
+        return _read(self.shape, wire, self.wire_type.DESCRIPTOR.name)
+
+    def to_wire(self, message: object) -> bytes:
+        return _write(self.shape, message, self.wire_type.DESCRIPTOR.name, self.wire_type, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    """Messages that travel in a stream's `oneof`."""
+
+    wire_type: type[Any]
+    shapes: Mapping[str, Shape]
+    cases: Mapping[type[Any], str]
+    most_bytes: int
+
+    @classmethod
+    def of(cls, wire_type: type[Any], shapes: Mapping[str, Shape], most_bytes: int) -> _Envelope:
+        return cls(wire_type, shapes, {shape.kind: case for case, shape in shapes.items()}, most_bytes)
+
+    def from_wire(self, data: bytes) -> Any:
+        wire = _parse(self.wire_type, data, self.most_bytes)
+        name = self.wire_type.DESCRIPTOR.name
+        case = wire.WhichOneof("message")
+        if case is None:
+            raise WireError(f"{name}: no message that this version knows")
+        return _read(self.shapes[case], getattr(wire, case), f"{name}.{case}")
+
+    def to_wire(self, message: object) -> bytes:
+        name = self.wire_type.DESCRIPTOR.name
+        case = self.cases.get(type(message))
+        if case is None:
+            raise WireError(f"{name}: {type(message).__name__} does not travel in it")
+        return _write(self.shapes[case], message, f"{name}.{case}", self.wire_type, case)
+
+
+_PARTICIPANT: Final = _Envelope.of(
+    secagg_pb2.ParticipantMessage, shapes.PARTICIPANT_SHAPES, limits.MAX_PARTICIPANT_MESSAGE_BYTES
+)
+_COLLECTOR: Final = _Envelope.of(
+    secagg_pb2.CollectorMessage, shapes.COLLECTOR_SHAPES, limits.MAX_COLLECTOR_MESSAGE_BYTES
+)
+_ENROL_REQUEST: Final = _Single(enrolment_pb2.EnrolRequest, shapes.ENROL_REQUEST, limits.MAX_PARTICIPANT_MESSAGE_BYTES)
+_ENROL_RESPONSE: Final = _Single(enrolment_pb2.EnrolResponse, shapes.ENROL_RESPONSE, limits.MAX_COLLECTOR_MESSAGE_BYTES)
+_GET_PLAN_REQUEST: Final = _Single(
+    plan_pb2.GetPlanRequest, shapes.GET_PLAN_REQUEST, limits.MAX_PARTICIPANT_MESSAGE_BYTES
+)
+_GET_PLAN_RESPONSE: Final = _Single(
+    plan_pb2.GetPlanResponse, shapes.GET_PLAN_RESPONSE, limits.MAX_COLLECTOR_MESSAGE_BYTES
+)
+
+
+# --- the public names: they fit gRPC's serializers and raise WireError, nothing else --------------
+
+
+def participant_message_to_wire(message: m.ParticipantMessage) -> bytes:
+    """One message of a participant's stream, as the bytes of a ParticipantMessage."""
+    return _PARTICIPANT.to_wire(message)
+
+
+def participant_message_from_wire(data: bytes) -> m.ParticipantMessage:
+    """The collector's half of `participant_message_to_wire`."""
+    message: m.ParticipantMessage = _PARTICIPANT.from_wire(data)
+    return message
+
+
+def collector_message_to_wire(message: m.CollectorMessage) -> bytes:
+    """One message of the collector's stream, as the bytes of a CollectorMessage."""
+    return _COLLECTOR.to_wire(message)
+
+
+def collector_message_from_wire(data: bytes) -> m.CollectorMessage:
+    """The participant's half of `collector_message_to_wire`."""
+    message: m.CollectorMessage = _COLLECTOR.from_wire(data)
+    return message
+
+
+def enrol_request_to_wire(request: EnrolRequest) -> bytes:
+    """Device half."""
+    return _ENROL_REQUEST.to_wire(request)
+
+
+def enrol_request_from_wire(data: bytes) -> EnrolRequest:
+    """Registrar half."""
+    request: EnrolRequest = _ENROL_REQUEST.from_wire(data)
+    return request
+
+
+def enrol_response_to_wire(response: EnrolResponse) -> bytes:
+    """Registrar half."""
+    return _ENROL_RESPONSE.to_wire(response)
+
+
+def enrol_response_from_wire(data: bytes) -> EnrolResponse:
+    """Device half."""
+    response: EnrolResponse = _ENROL_RESPONSE.from_wire(data)
+    return response
+
+
+def get_plan_request_to_wire(request: GetPlanRequest) -> bytes:
+    """Device half."""
+    return _GET_PLAN_REQUEST.to_wire(request)
+
+
+def get_plan_request_from_wire(data: bytes) -> GetPlanRequest:
+    """Collector half."""
+    request: GetPlanRequest = _GET_PLAN_REQUEST.from_wire(data)
+    return request
+
+
+def get_plan_response_to_wire(response: GetPlanResponse) -> bytes:
+    """Collector half."""
+    return _GET_PLAN_RESPONSE.to_wire(response)
+
+
+def get_plan_response_from_wire(data: bytes) -> GetPlanResponse:
+    """Device half."""
+    response: GetPlanResponse = _GET_PLAN_RESPONSE.from_wire(data)
+    return response
