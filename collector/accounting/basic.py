@@ -1,0 +1,63 @@
+"""Pure (delta = 0) local accounting by basic composition: epsilons add up, whatever was reported and why.
+
+What a sum of epsilons says: by this factor, e to the sum, the odds of any guess about the device's values can
+change for somebody who sees every one of its reports unmasked. Nothing is forgotten: the windows are views,
+the lifetime is the loss. Amounts are integers of micro-epsilon; neighbours differ in one report's values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+WINDOWS: Final[Mapping[str, int]] = {"24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400}
+"""Sliding windows in seconds, by charge time: (now - window, now]. Charges dated after `now` count in all."""
+
+MICRO: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How many reports, and what they cost together."""
+
+    reports: int
+    micro_epsilon: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpending:
+    """One device's ledger at the collector. `windows` has the keys of WINDOWS; `lifetime` never shrinks."""
+
+    device_id: str
+    windows: Mapping[str, Amount]
+    lifetime: Amount
+    resent_reports: int
+    first_period_start: int | None = None
+    last_period_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Smallest, middle and largest lifetime over devices; the median of an even number is rounded up."""
+
+    devices: int
+    min_micro: int | None
+    median_micro: int | None
+    max_micro: int | None
+
+
+def distribution(lifetimes_micro: Sequence[int]) -> Distribution:
+    """Over nobody all three are None."""
+    ordered = sorted(lifetimes_micro)
+    n = len(ordered)
+    if n == 0:
+        return Distribution(0, None, None, None)
+    median = -(-(ordered[(n - 1) // 2] + ordered[n // 2]) // 2)
+    return Distribution(n, ordered[0], median, ordered[-1])
+
+
+def best_certainty(micro_epsilon: int) -> float:
+    """The best chance of guessing right between two equally likely values: e^eps / (1 + e^eps)."""
+    return 1.0 / (1.0 + math.exp(-micro_epsilon / MICRO))

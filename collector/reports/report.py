@@ -1,0 +1,162 @@
+"""The report: unbiased estimates of every metric over a window of periods, from released sums.
+
+Every number carries its contributors, its standard error (for these contributors' values: only noise is
+random) and `ci95`, estimate +- 1.96 standard errors. Neither estimates nor interval ends are cut to what is
+possible: a count below 0 or above n is noise, and cutting it would bias every total made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from client_sdk.errors import ConfigurationError, PlanError
+from client_sdk.plan import Plan, parse_plan
+from collector.release import Combined, Pool, ReleasedSum, combine, pool_sums
+from collector.reports.text import Cell, format_instant
+
+if TYPE_CHECKING:
+    from client_sdk.mechanisms import Estimate
+
+COLUMNS = (
+    "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors",
+    "label", "estimate", "standard_error", "ci95_low", "ci95_high",
+)  # fmt: skip
+
+
+class HasPlanText(Protocol):
+    """A Plan, or a stored one: what can be parsed."""
+
+    @property
+    def text(self) -> str:
+        """The plan's TOML."""
+
+    @property
+    def hash(self) -> bytes:
+        """Its identity when it was put."""
+
+
+class UnknownMetricError(ConfigurationError):
+    """The metric that was asked for stands in no plan of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    plan: Plan
+    pool: Pool
+
+
+def build_report(
+    plans: Iterable[HasPlanText],
+    rows: Iterable[ReleasedSum],
+    since: int | None = None,
+    until: int | None = None,
+    metric: str | None = None,
+) -> dict[str, Any]:
+    """`{since, until, plans[], metrics[]}`, ready for JSON.
+
+    rows: released sums of these plans; those outside since <= period_start < until are left out.
+    A metric without a sum in the window has contributors 0 and nulls. Raises UnknownMetricError.
+    """
+    parsed = sorted((_parsed(plan) for plan in plans), key=lambda plan: (plan.name, plan.version))
+    inside = [row for row in rows if _inside(row, since, until)]
+    groups = _groups(parsed, pool_sums({plan.hash: plan for plan in parsed}, inside))
+    if metric is not None and metric not in {name for _, name, _ in groups}:
+        raise UnknownMetricError(_unknown(metric, {name for _, name, _ in groups}))
+    return {
+        "since": format_instant(since),
+        "until": format_instant(until),
+        "plans": [{"name": p.name, "version": p.version, "hash": p.hash.hex()} for p in parsed],
+        "metrics": [_metric_object(versions) for (_, name, _), versions in groups.items() if metric in (None, name)],
+    }
+
+
+def _parsed(plan: HasPlanText) -> Plan:
+    if isinstance(plan, Plan):
+        return plan
+    parsed = parse_plan(plan.text)
+    if parsed.hash != plan.hash:
+        raise PlanError(
+            f"{parsed.name!r} version {parsed.version} in the store has hash {plan.hash.hex()[:12]}, but its text "
+            f"reads as {parsed.hash.hex()[:12]} here; report with the version that collected it"
+        )
+    return parsed
+
+
+def _inside(row: ReleasedSum, since: int | None, until: int | None) -> bool:
+    return (since is None or since <= row.period_start) and (until is None or row.period_start < until)
+
+
+def _unknown(metric: str, known: set[str]) -> str:
+    names = ", ".join(sorted(known)[:20]) or "none, no plan was served on it yet"
+    return f"no metric {metric[:64]!r} in the store's plans; it has: {names}"
+
+
+def _groups(
+    plans: Sequence[Plan], pools: Mapping[tuple[bytes, str], Pool]
+) -> dict[tuple[str, str, str], list[_Version]]:
+    """Per (plan name, metric, kind) its versions, oldest first; a metric that changed its kind is two metrics."""
+    groups: dict[tuple[str, str, str], list[_Version]] = {}
+    for plan in plans:
+        for name, metric in plan.metrics.items():
+            pool = pools.get((plan.hash, name)) or Pool(metric)
+            groups.setdefault((plan.name, name, metric.kind), []).append(_Version(plan, pool))
+    return groups
+
+
+def _metric_object(versions: Sequence[_Version]) -> dict[str, Any]:
+    """Estimates over the versions that have sums; where none has, the newest version's rows, empty."""
+    counted = [version for version in versions if version.pool.contributors > 0]
+    used = counted or [versions[-1]]
+    newest = used[-1].pool.metric
+    combined = combine([version.pool for version in used])
+    return {
+        "name": newest.name,
+        "plan": used[-1].plan.name,
+        "kind": newest.kind,
+        # of the newest version that has sums; `versions` has them all
+        "mechanism": newest.mechanism.name,
+        "epsilon": float(newest.epsilon),
+        "plan_versions": [version.plan.version for version in counted],
+        "versions": [_version_object(version) for version in counted],
+        "contributors": combined.estimate.contributors,
+        "estimates": _rows(combined),
+    }
+
+
+def _version_object(version: _Version) -> dict[str, Any]:
+    metric = version.pool.metric
+    return {
+        "version": version.plan.version,
+        "mechanism": metric.mechanism.name,
+        "epsilon": float(metric.epsilon),
+        "contributors": version.pool.contributors,
+    }
+
+
+def _rows(combined: Combined) -> list[dict[str, Any]]:
+    estimate: Estimate = combined.estimate
+    columns = zip(combined.labels, estimate.values, estimate.standard_errors, estimate.interval(0.95), strict=True)
+    return [
+        {
+            "label": label,
+            "estimate": value,
+            "standard_error": error,
+            "ci95": [None, None] if interval is None else list(interval),
+        }
+        for label, value, error, interval in columns
+    ]
+
+
+def report_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
+    """A report as one row per estimate, in COLUMNS."""
+    return [
+        [
+            metric["plan"], metric["name"], metric["kind"], metric["mechanism"], metric["epsilon"],
+            " ".join(str(version) for version in metric["plan_versions"]), metric["contributors"],
+            row["label"], row["estimate"], row["standard_error"], *row["ci95"],
+        ]
+        for metric in document["metrics"]
+        for row in metric["estimates"]
+    ]  # fmt: skip

@@ -1,0 +1,79 @@
+"""Instants, JSON and CSV as text.
+
+CSV is RFC 4180: comma, CRLF, quotes doubled. A spreadsheet takes a text that begins with = + - @ tab or
+carriage return for a formula, so such *text* cells get an apostrophe in front; so do those that begin with an
+apostrophe, or taking one away would not give every name back. Numbers are left alone, negative ones too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from client_sdk.errors import ConfigurationError
+
+Cell = str | int | float | Decimal | None
+"""A table's cell: text, a number, or nothing known. `str` is what may hold a formula."""
+
+GUARDED: Final = ("=", "+", "-", "@", "\t", "\r", "'")
+
+
+def to_csv(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, raw_text: bool = False) -> str:
+    """One line per row, ended by CRLF; None is an empty cell. `raw_text` leaves out the guard."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([cell if raw_text else _guarded(cell) for cell in row])
+    return out.getvalue()
+
+
+def _guarded(cell: Cell) -> Cell:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(GUARDED) else cell
+
+
+def to_json(document: object) -> str:
+    """Readable JSON on several lines. Raises ValueError for NaN and infinities, which are no JSON."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def parse_instant(text: str) -> int:
+    """ISO 8601 -> seconds since the epoch; a bare date is 00:00Z, without an offset it is UTC.
+
+    A fraction of a second rounds up: `since <= start` and `start < until` mean the same for whole starts.
+    Raises ConfigurationError.
+    """
+    try:
+        instant = datetime.fromisoformat(text)
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+        seconds = math.ceil((instant - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+        format_instant(seconds)
+    except (ValueError, OverflowError):
+        raise ConfigurationError(
+            f"{text[:40]!r} is no ISO 8601 date or time; write 2026-01-31 or 2026-01-31T06:00:00Z"
+        ) from None
+    return seconds
+
+
+def format_instant(seconds: int | None) -> str | None:
+    """Seconds since the epoch -> `2026-01-31T06:00:00Z`; None stays None."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def printable(text: str) -> str:
+    """For a terminal: control characters and the like as escapes, so that a name can neither move nor hide."""
+    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode("ascii") for ch in text)
+
+
+def micro_as_number(micro_epsilon: int | None) -> float | None:
+    """Micro-epsilon as epsilon, for JSON; the nearest float, which names the same decimal again."""
+    return None if micro_epsilon is None else micro_epsilon / 1_000_000

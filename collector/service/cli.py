@@ -1,0 +1,112 @@
+"""`ldp-collector`: finds the subcommand, runs it, and turns every fault into one line and an exit status.
+
+0 done; 1 a verdict (what was checked does not hold); 2 wrong input; 3 the environment (a missing extra, a full
+or locked disk). A subcommand is a module `cli_NAME` with `add_parser(subparsers)` and `run(args) -> int`; only
+the one that is called is imported, so a missing extra stops no other one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+from client_sdk.errors import ConfigurationError, MissingExtraError, PlanError, TelemetryError
+from collector.reports.text import printable
+from collector.service.cli_common import OneLineParser
+from collector.service.storage_errors import StoreError, StoreProblem
+
+PROG: Final = "ldp-collector"
+WRONG_INPUT: Final = 2
+ENVIRONMENT: Final = 3
+INTERRUPTED: Final = 130
+
+COMMANDS: Final = {
+    "serve": "collect reports: the gRPC service",
+    "report": "print estimates from the sums that were released",
+    "privacy": "print what the devices have spent",
+    "plan": "check a plan before it is published",
+    "registrar": "issue enrolment tokens",
+    "demo": "simulate a fleet of real devices and check the estimates",
+}
+
+EXAMPLES = """examples:
+  ldp-collector demo
+  ldp-collector plan check plan.toml
+  ldp-collector serve --plan plan.toml --db sqlite:///collector.db --listen 0.0.0.0:443 \\
+      --tls-cert cert.pem --tls-key key.pem
+  ldp-collector report --db sqlite:///collector.db --since 2026-01-01 --format csv
+
+exit status: 0 done, 1 a verdict, 2 wrong input, 3 the environment"""
+
+EXTRA_MODULES: Final = frozenset({"sqlalchemy", "alembic", "rich"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; never a traceback for what a user or an operator can cause."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = next((a for a in arguments if not a.startswith("-")), "")
+    prog = f"{PROG} {name}" if name in COMMANDS else PROG
+    try:
+        status = _run(arguments, name)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has left: nothing to say, and nothing more may be flushed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ENVIRONMENT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA_MODULES:
+            raise
+        return _fail(prog, MissingExtraError(f"`{prog}`", "collector"), ENVIRONMENT)
+    except TelemetryError as error:
+        return _fail(prog, error, _status_of(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(prog, f"{where}{error.strerror or type(error).__name__}", ENVIRONMENT)
+    return status
+
+
+def _run(arguments: list[str], name: str) -> int:
+    parser = OneLineParser(
+        prog=PROG,
+        description="Local-differential-privacy telemetry: a collector that only ever sees sums.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=OneLineParser)
+    module: ModuleType | None = None
+    for command, text in COMMANDS.items():
+        if command == name:
+            module = import_module(f"collector.service.cli_{command}")
+            module.add_parser(subparsers)
+        else:
+            subparsers.add_parser(command, help=text)
+    args = parser.parse_args(arguments)
+    if module is None:  # `required` leaves no other way here
+        raise ConfigurationError("no command given")
+    return int(module.run(args))
+
+
+def _status_of(error: TelemetryError) -> int:
+    if isinstance(error, StoreError):
+        named_wrong = {StoreProblem.MISSING, StoreProblem.NOT_A_STORE}
+        return WRONG_INPUT if error.problem in named_wrong else ENVIRONMENT
+    return WRONG_INPUT if isinstance(error, (PlanError, ConfigurationError)) else ENVIRONMENT
+
+
+def _fail(prog: str, error: TelemetryError | str, status: int) -> int:
+    """One line; a plan's faults one line each, as each names its own field."""
+    problems = error.problems if isinstance(error, PlanError) else (str(error),)
+    for problem in problems:
+        sys.stderr.write(f"{prog}: {printable(problem)}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

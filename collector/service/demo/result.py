@@ -1,0 +1,144 @@
+"""Compares what the collector released with what its contributors really held, and says one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from client_sdk.accounting.budget import format_micro
+from client_sdk.mechanisms import Value
+from client_sdk.plan import Metric, Plan
+from collector.reports import build_report
+from collector.service.demo.run import DeviceRun, FleetRun
+from collector.service.storage import CollectorStore
+
+MAX_STANDARD_ERRORS = 5.0
+"""Further than this from its truth, an estimate fails the demo: chance does that once in 1.7 million."""
+
+SAMPLE_USERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """The demo's JSON document and its verdict; `ok` decides the exit status."""
+
+    document: dict[str, Any]
+    ok: bool
+    verdict: str
+
+
+def build_result(plan: Plan, run: FleetRun, url: str, left_out: Mapping[str, int]) -> DemoResult:
+    """Read the store once more, as `report` would, and put the truth over the contributors beside it."""
+    store = CollectorStore.open(url)
+    try:
+        rounds = [_round_row(r) for r in store.rounds()]
+        report = build_report(plans=store.plans(), rows=store.released_sums(), since=None, until=None)
+        counted = {c.device_id for c in store.contributions()}
+        collector_totals = {d.device_id: store.device_totals(d.device_id)[1] for d in run.devices}
+    finally:
+        store.close()
+    contributors = [d for d in run.devices if d.device_id in counted]
+    metrics = [_with_truth(m, plan.metrics[m["name"]], contributors) for m in report["metrics"]]
+    ok, verdict = _verdict(rounds, metrics, run.devices, collector_totals)
+    document = {
+        "devices": len(run.devices),
+        "seconds": round(run.seconds, 2),
+        "cpu_seconds": {"devices": round(run.device_cpu_s, 2), "collector": round(run.collector_cpu_s, 2)},
+        "plan": {"name": plan.name, "version": plan.version, "hash": plan.hash.hex()},
+        "rounds": rounds,
+        "metrics": metrics,
+        "privacy": _privacy(run.devices, collector_totals),
+        "left_out": dict(left_out),
+        "verdict": verdict,
+    }
+    return DemoResult(document, ok, verdict)
+
+
+def _round_row(record: Any) -> dict[str, Any]:
+    return {
+        "cohort": record.round_id,
+        "joined": record.joined,
+        "contributors": record.contributors,
+        "dropouts": dict(record.dropouts),
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "seconds": round(record.seconds, 3),
+    }
+
+
+def _with_truth(row: dict[str, Any], metric: Metric, contributors: Sequence[DeviceRun]) -> dict[str, Any]:
+    values = [d.truth[metric.name] for d in contributors]
+    truths = true_estimates(metric, values)
+    estimates = [{**e, "truth": t} for e, t in zip(row["estimates"], truths, strict=True)]
+    return {**row, "estimates": estimates}
+
+
+def true_estimates(metric: Metric, values: Sequence[Value]) -> list[float | None]:
+    """The mean of the values, or one count per category: what a perfect estimator would print."""
+    if not values:
+        return [None] * len(metric.mechanism.labels)
+    if metric.kind == "numeric":
+        return [sum(float(v) for v in values) / len(values)]
+    return [float(sum(v == label for v in values)) for label in metric.mechanism.labels]
+
+
+def standard_errors_off(estimate: Mapping[str, Any]) -> float | None:
+    """|estimate - truth| in standard errors; None without an estimate."""
+    if estimate["estimate"] is None or estimate["truth"] is None or not estimate["standard_error"]:
+        return None
+    return float(abs(estimate["estimate"] - estimate["truth"]) / estimate["standard_error"])
+
+
+def _verdict(
+    rounds: Sequence[Mapping[str, Any]],
+    metrics: Sequence[Mapping[str, Any]],
+    devices: Sequence[DeviceRun],
+    collector_totals: Mapping[str, int],
+) -> tuple[bool, str]:
+    released = [r for r in rounds if r["outcome"] == "released"]
+    reports = sum(r["contributors"] for r in released)
+    offs = [off for m in metrics for e in m["estimates"] if (off := standard_errors_off(e)) is not None]
+    if not released or not offs:
+        return False, f"FAILED: nothing was released ({len(rounds)} rounds)"
+    worst = max(offs)
+    if worst > MAX_STANDARD_ERRORS:
+        return False, f"FAILED: an estimate lies {worst:.1f} standard errors from its truth"
+    undercharged = sum(d.spent_micro_epsilon < collector_totals[d.device_id] for d in devices)
+    if undercharged:
+        return False, f"FAILED: {undercharged} devices booked less epsilon than the collector did"
+    return True, (
+        f"OK: {len(released)} of {len(rounds)} rounds released {reports} reports; "
+        f"every estimate lies within {MAX_STANDARD_ERRORS:.0f} standard errors of its truth (worst {worst:.1f})"
+    )
+
+
+def _privacy(devices: Sequence[DeviceRun], collector_totals: Mapping[str, int]) -> dict[str, Any]:
+    spent = sorted(d.spent_micro_epsilon for d in devices)
+    return {
+        "devices": len(devices),
+        "epsilon_local": {
+            "min": spent[0] / 1e6,
+            "median": median(spent) / 1e6,
+            "max": spent[-1] / 1e6,
+        },
+        "sample_users": [
+            {
+                "device": d.device_id,
+                "left_before": d.drops_before,
+                "epsilon_on_device": format_micro(d.spent_micro_epsilon),
+                "epsilon_at_collector": format_micro(collector_totals[d.device_id]),
+            }
+            for d in _sample_users(devices)
+        ],
+    }
+
+
+def _sample_users(devices: Sequence[DeviceRun]) -> list[DeviceRun]:
+    """One that stayed, one lost before its masked input, one lost after it (or whoever there is)."""
+    wanted = (None, "shares", "unmask")
+    picked = [next((d for d in devices if d.drops_before == w), None) for w in wanted]
+    rest = iter([d for d in devices if d not in picked])
+    filled = [d if d is not None else next(rest, None) for d in picked]
+    return [d for d in filled if d is not None][:SAMPLE_USERS]

@@ -1,0 +1,210 @@
+"""Runs the demo: a collector process on loopback, N devices of the real SDK in one asyncio loop.
+
+Each device is a `TelemetryClient` with its own data directory, channel and identity; the ones chosen to drop
+out break their stream right before one step of the protocol and do not come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from client_sdk import TelemetryClient
+from client_sdk.errors import ConfigurationError
+from client_sdk.mechanisms import Value
+from client_sdk.plan import Plan
+from client_sdk.report import PeriodState, clipped_values
+from collector.service.demo.fleet import Fleet, Readings
+from collector.service.storage import CollectorStore
+
+DROP_STEPS = ("shares", "masked_input", "confirm", "unmask")
+"""The steps a device may leave before; spread evenly over the devices that drop out."""
+
+STEPS = ("hello", "join", *DROP_STEPS)
+TOKEN_TTL_S = 3600
+START_DEADLINE_S = 30.0
+STEP_TIMEOUT_S = 20
+
+
+class DroppedOutError(Exception):
+    """Raised by the demo's hook to break a device's stream before a step."""
+
+
+@dataclass(slots=True)
+class DeviceRun:
+    """One device after the run: who it was, what its values became, what it was charged."""
+
+    number: int
+    device_id: str
+    truth: dict[str, Value] = field(repr=False)  # simulated values; the demo shows their totals only
+    drops_before: str | None
+    spent_micro_epsilon: int
+    uploads: dict[str, int]
+
+
+@dataclass(slots=True)
+class FleetRun:
+    """Everything the verdict needs besides the collector's store."""
+
+    devices: list[DeviceRun]
+    seconds: float
+    device_cpu_s: float
+    collector_cpu_s: float
+    period_start: int
+
+
+Progress = Callable[[str], None]
+
+
+def drop_schedule(devices: int, dropout: float) -> dict[int, str]:
+    """Device number -> step it leaves before: round(dropout x devices) of them, evenly over fleet and steps."""
+    dropping = round(devices * dropout)
+    return {(i * devices) // dropping: DROP_STEPS[i % len(DROP_STEPS)] for i in range(dropping)}
+
+
+def run_fleet(plan: Plan, plan_path: Path, fleet: Fleet, dropout: float, folder: Path, progress: Progress) -> FleetRun:
+    """Start the collector, let every device upload once, stop the collector. Raises ConfigurationError."""
+    _raise_file_limit()
+    started = time.monotonic()
+    url = f"sqlite:///{folder / 'collector.db'}"
+    devices = len(fleet.readings)
+    store = CollectorStore.open(url)
+    try:
+        store.put_plan(plan, now=int(time.time()))
+        tokens = store.issue_tokens(devices, now=int(time.time()), ttl_s=TOKEN_TTL_S)
+    finally:
+        store.close()
+    now = time.time()
+    schedule = drop_schedule(devices, dropout)
+    with _collector_process(plan_path, url, devices, folder / "collector.log") as (process, endpoint):
+        cpu_before = time.process_time()
+        runner = _FleetRunner(plan, plan_path, endpoint, folder / "devices", now, progress)
+        runs = asyncio.run(runner.run(fleet, tokens, schedule))
+        device_cpu_s = time.process_time() - cpu_before
+        _stop(process)
+    collector_cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return FleetRun(
+        devices=runs,
+        seconds=time.monotonic() - started,
+        device_cpu_s=device_cpu_s,
+        collector_cpu_s=collector_cpu.ru_utime + collector_cpu.ru_stime,
+        period_start=plan.period_start(now),
+    )
+
+
+class _FleetRunner:
+    """The devices' half: one coroutine a device, all on one loop."""
+
+    def __init__(
+        self, plan: Plan, plan_path: Path, endpoint: str, folder: Path, now: float, progress: Progress
+    ) -> None:
+        self._plan = plan
+        self._plan_path = plan_path
+        self._endpoint = endpoint
+        self._folder = folder
+        self._now = now
+        self._progress = progress
+
+    async def run(self, fleet: Fleet, tokens: list[str], schedule: dict[int, str]) -> list[DeviceRun]:
+        jobs = (
+            self._device(number, readings, tokens[number], schedule.get(number))
+            for number, readings in enumerate(fleet.readings)
+        )
+        return list(await asyncio.gather(*jobs))
+
+    async def _device(self, number: int, readings: Readings, token: str, drops_before: str | None) -> DeviceRun:
+        client = TelemetryClient(
+            self._endpoint,
+            plan=self._plan_path,
+            data_dir=self._folder / str(number),
+            enrolment_token=token,
+            consent=True,
+            insecure=True,
+            background=False,
+            clock=lambda: self._now,
+        )
+        for name, value in readings:
+            client.record(name, value)
+        client.flush(seal=True)
+        uploads: dict[str, int] = {}
+        with contextlib.suppress(DroppedOutError):
+            summary = await client.upload(before_send=lambda step: self._before(step, drops_before))
+            uploads = summary.as_dict()
+        client.close()
+        return DeviceRun(
+            number=number,
+            device_id=client.device_id,
+            truth=true_values(self._plan, readings),
+            drops_before=drops_before,
+            spent_micro_epsilon=client.spent().lifetime_micro,
+            uploads=uploads,
+        )
+
+    def _before(self, step: str, drops_before: str | None) -> None:
+        if step == drops_before:
+            raise DroppedOutError(step)
+        self._progress(step)
+
+
+def true_values(plan: Plan, readings: Readings) -> dict[str, Value]:
+    """What a device's readings became before any noise, worked out apart from the client."""
+    state = PeriodState(plan)
+    for name, value in readings:
+        with contextlib.suppress(ValueError):  # refused by the device too, and counted there
+            state.add(name, value, os.urandom)
+    return clipped_values(plan, state.values())
+
+
+def _raise_file_limit() -> None:
+    """A channel costs a descriptor at each end; a shell's usual soft limit of 1,024 is too low for big fleets."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextlib.contextmanager
+def _collector_process(
+    plan_path: Path, url: str, devices: int, log_path: Path
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "collector.service", "serve", "--plan", str(plan_path), "--db", url]
+    command += ["--listen", "127.0.0.1:0", "--insecure", "--expected-devices", str(devices)]
+    command += ["--step-timeout", f"{STEP_TIMEOUT_S}s"]
+    with log_path.open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            yield process, _endpoint(process, log_path)
+        finally:
+            _stop(process)
+
+
+def _endpoint(process: subprocess.Popen[str], log_path: Path) -> str:
+    stdout = process.stdout
+    line = stdout.readline() if stdout is not None else ""
+    if not line.startswith("listening on "):
+        process.kill()
+        reason = log_path.read_text(encoding="utf-8").strip().splitlines()
+        raise ConfigurationError(f"the demo's collector did not start: {reason[-1] if reason else 'no message'}")
+    return line.removeprefix("listening on ").strip()
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=START_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

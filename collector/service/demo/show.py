@@ -1,0 +1,78 @@
+"""Prints the demo's result as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from collector.service.demo.result import standard_errors_off
+from collector.service.demo.run import DROP_STEPS
+
+
+def print_tables(document: Mapping[str, Any], console: Console) -> None:
+    """Rounds, estimates beside their truth, and what each user spent."""
+    plan = document["plan"]
+    console.print(
+        f"{document['devices']} devices, plan {plan['name']} version {plan['version']} "
+        f"({plan['hash'][:12]}…), {document['seconds']:.1f} s"
+    )
+    console.print(_rounds_table(document["rounds"]))
+    for metric in document["metrics"]:
+        console.print(_metric_table(metric))
+    _print_privacy(document["privacy"], console)
+    if any(document["left_out"].values()):
+        parts = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in document["left_out"].items())
+        console.print(f"Left out of the input: {parts}")
+
+
+def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
+    table = Table(title="Rounds (dropouts: left before that step)", title_justify="left")
+    for column in ("cohort", "joined", "shares", "masked input", "confirm", "unmask", "contributors", "s"):
+        table.add_column(column, justify="left" if column == "cohort" else "right")
+    table.add_column("outcome")
+    for r in rounds:
+        drops = r["dropouts"]
+        table.add_row(
+            r["cohort"][:8], str(r["joined"]), *(str(drops[step]) for step in DROP_STEPS),
+            str(r["contributors"]), f"{r['seconds']:.1f}",
+            r["outcome"] + (f" ({r['reason']})" if r["reason"] else ""),
+        )  # fmt: skip
+    return table
+
+
+def _metric_table(metric: Mapping[str, Any]) -> Table:
+    title = f"{metric['name']}: {metric['kind']}, {metric['mechanism']}, epsilon {metric['epsilon']}, "
+    table = Table(title=title + f"{metric['contributors']} contributors", title_justify="left")
+    table.add_column("value")
+    for column in ("estimate", "standard error", "95 % interval", "truth", "off by (SE)"):
+        table.add_column(column, justify="right")
+    for e in metric["estimates"]:
+        if e["estimate"] is None:
+            table.add_row(e["label"], "-", "-", "-", "-", "-")
+            continue
+        low, high = e["ci95"]
+        off = standard_errors_off(e)
+        table.add_row(
+            e["label"], f"{e['estimate']:,.2f}", f"{e['standard_error']:,.2f}", f"{low:,.2f} .. {high:,.2f}",
+            "-" if e["truth"] is None else f"{e['truth']:,.2f}", "-" if off is None else f"{off:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def _print_privacy(privacy: Mapping[str, Any], console: Console) -> None:
+    local = privacy["epsilon_local"]
+    console.print(
+        f"Epsilon spent per user (local, pure; {privacy['devices']} users): "
+        f"min {local['min']:g}, median {local['median']:g}, max {local['max']:g}"
+    )
+    table = Table(title="Three users' ledgers", title_justify="left")
+    for column in ("device", "left before", "epsilon on the device", "epsilon at the collector"):
+        table.add_column(column)
+    for user in privacy["sample_users"]:
+        table.add_row(
+            user["device"], user["left_before"] or "stayed", user["epsilon_on_device"], user["epsilon_at_collector"]
+        )
+    console.print(table)

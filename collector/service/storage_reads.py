@@ -1,0 +1,127 @@
+"""The questions to the collector's store, each over a connection whose transaction the caller owns.
+
+Plain SQL of every engine; sums come back as Python integers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, case, func, select
+
+from collector.accounting.basic import WINDOWS, Amount, DeviceSpending
+from collector.release import ReleasedSum
+from collector.service import tables as t
+from collector.service.storage_rows import DROPOUT_STEPS, Contribution, RoundRecord
+
+CHUNK = 500
+"""Values of one `IN` list: below every engine's smallest limit on bound values."""
+
+
+def chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    """`values` in pieces that fit into an `IN` list."""
+    for start in range(0, len(values), CHUNK):
+        yield values[start : start + CHUNK]
+
+
+def report_costs(*conditions: ColumnElement[bool]) -> Select[Any]:
+    """One row per report: device, when it was charged, its cost over all metrics."""
+    c = t.spends.c
+    cost, charged_at = func.sum(c.micro_epsilon).label("cost"), func.min(c.charged_at).label("charged_at")
+    grouped = select(c.device, cost, charged_at).where(*conditions)
+    return grouped.group_by(c.device, c.plan_name, c.plan_hash, c.period_start)
+
+
+def _window(column: ColumnElement[int], since: int | None, until: int | None) -> list[ColumnElement[bool]]:
+    """Half open: since <= column < until."""
+    conditions = [] if since is None else [column >= since]
+    return conditions if until is None else [*conditions, column < until]
+
+
+def released_sums(conn: Connection, metric: str | None, since: int | None, until: int | None) -> list[ReleasedSum]:
+    """One row per round and metric, by period, round and metric; cells of a metric together and in order."""
+    cells: dict[tuple[str, str], list[int]] = defaultdict(list)
+    heads: dict[tuple[str, str], Row[Any]] = {}
+    for row in _released(conn, t.released_sums, metric, since, until, t.released_sums.c.cell):
+        heads.setdefault((row.round, row.metric), row)
+        cells[row.round, row.metric].append(row.total)
+    for row in _released(conn, t.released_vectors, metric, since, until):
+        heads[row.round, row.metric] = row
+        cells[row.round, row.metric] = list(struct.unpack(f"<{row.length}q", row.totals))
+    found = [_released_sum(row, cells[key]) for key, row in heads.items()]
+    return sorted(found, key=lambda s: (s.period_start, s.round_id, s.metric))
+
+
+def _released(
+    conn: Connection, table: Table, metric: str | None, since: int | None, until: int | None, *order: ColumnElement[int]
+) -> Iterator[Row[Any]]:
+    c = table.c
+    query = select(table).where(*_window(c.period_start, since, until))
+    if metric is not None:
+        query = query.where(c.metric == metric)
+    yield from conn.execute(query.order_by(c.period_start, c.round, c.metric, *order))
+
+
+def _released_sum(row: Row[Any], totals: Sequence[int]) -> ReleasedSum:
+    return ReleasedSum(
+        row.round, row.plan_hash, row.period_start, row.metric, tuple(totals),
+        row.contributors, row.roster, row.resent, row.delivery,
+    )  # fmt: skip
+
+
+def rounds(conn: Connection) -> list[RoundRecord]:
+    """Every finished round, in the order in which they finished."""
+    c = t.rounds.c
+    return [
+        RoundRecord(
+            row.round, row.plan_hash, row.period_start, row.joined, row.contributors,
+            {step: getattr(row, f"dropped_{step}") for step in DROPOUT_STEPS},
+            row.outcome, row.reason, row.seconds, row.finished_at,
+        )
+        for row in conn.execute(select(t.rounds).order_by(c.finished_at, c.round))
+    ]  # fmt: skip
+
+
+def contributions(conn: Connection, device: str | None, since: int | None, until: int | None) -> list[Contribution]:
+    """Who is counted where, by period, plan and device."""
+    c = t.contributions.c
+    query = select(t.contributions).where(*_window(c.period_start, since, until))
+    if device is not None:
+        query = query.where(c.device == device)
+    ordered = query.order_by(c.period_start, c.plan_name, c.device)
+    return [
+        Contribution(row.device, row.plan_name, row.period_start, row.report_id, row.round, row.resent)
+        for row in conn.execute(ordered)
+    ]
+
+
+def spending(conn: Connection, now: int, device: str | None) -> list[DeviceSpending]:
+    """Every device that has a total (or the one asked for), by device, with its windows up to `now`."""
+    reports = report_costs(*([] if device is None else [t.spends.c.device == device])).subquery()
+    columns: list[ColumnElement[Any]] = []
+    for name, window_s in WINDOWS.items():
+        inside = reports.c.charged_at > now - window_s
+        columns.append(func.sum(case((inside, 1), else_=0)).label(f"reports_{name}"))
+        columns.append(func.sum(case((inside, reports.c.cost), else_=0)).label(f"cost_{name}"))
+    windows = select(reports.c.device, *columns).group_by(reports.c.device).subquery()
+    total = t.device_totals
+    joined = total.outerjoin(windows, total.c.device == windows.c.device)
+    query = select(total, *(windows.c[column.name] for column in columns)).select_from(joined)
+    if device is not None:
+        query = query.where(total.c.device == device)
+    return [_device_spending(row) for row in conn.execute(query.order_by(total.c.device)).mappings()]
+
+
+def _device_spending(row: Mapping[Any, Any]) -> DeviceSpending:
+    windows = {name: Amount(int(row[f"reports_{name}"] or 0), int(row[f"cost_{name}"] or 0)) for name in WINDOWS}
+    return DeviceSpending(row["device"], windows, Amount(row["reports"], row["micro_epsilon"]), row["resent_reports"])
+
+
+def period_range(conn: Connection, device: str) -> tuple[int | None, int | None]:
+    """First and last period in which the device is counted."""
+    c = t.contributions.c
+    row = conn.execute(select(func.min(c.period_start), func.max(c.period_start)).where(c.device == device)).one()
+    return row[0], row[1]

@@ -1,0 +1,213 @@
+"""SQLite under the collector's store: the only file that knows which engine it is.
+
+Rules of this file: commits are on disk before they return (WAL, synchronous=FULL); writers queue at BEGIN
+IMMEDIATE, so that what a writer checked still holds when it commits; readers see one snapshot and hold up
+nobody. A file that this version does not understand is refused before the first byte of it changes. Every
+fault leaves as one StoreError that names the file and what to do; bound values never reach its text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import QueuePool
+
+from client_sdk.errors import ConfigurationError
+from collector.service import migrations
+from collector.service.storage_errors import StoreError, StoreProblem
+
+_BY_SQLITE_CODE: Final = {
+    sqlite3.SQLITE_BUSY: StoreProblem.LOCKED,
+    sqlite3.SQLITE_LOCKED: StoreProblem.LOCKED,
+    sqlite3.SQLITE_FULL: StoreProblem.FULL,
+    sqlite3.SQLITE_READONLY: StoreProblem.READ_ONLY,
+    sqlite3.SQLITE_PERM: StoreProblem.READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: StoreProblem.CANNOT_OPEN,
+    sqlite3.SQLITE_CORRUPT: StoreProblem.DAMAGED,
+    sqlite3.SQLITE_NOTADB: StoreProblem.DAMAGED,
+    sqlite3.SQLITE_IOERR: StoreProblem.INPUT_OUTPUT,
+    sqlite3.SQLITE_CONSTRAINT: StoreProblem.REFUSED,
+}
+
+
+def store_path(url: str) -> Path:
+    """The file behind `sqlite:///PATH` or a bare path. Raises ConfigurationError; never repeats a foreign URL."""
+    match = re.fullmatch(r"sqlite(?:\+pysqlite)?:///(.*)", url, re.DOTALL)
+    path = match[1] if match else url
+    scheme = re.match(r"([a-zA-Z][\w+.-]*):(//)?", path)
+    if match is None and scheme is not None and (scheme[2] or scheme[1].startswith("sqlite")):
+        raise ConfigurationError(f"store URL of kind {scheme[1]!r}: give sqlite:///PATH or the path of the file")
+    if not path or "\0" in path or path == ":memory:" or (match and "?" in path):
+        raise ConfigurationError("store URL: give sqlite:///PATH or a path, of a file that outlives the process")
+    return Path(path)
+
+
+def make_engine(path: Path, mode: str, busy_timeout_s: float) -> Engine:
+    """`mode`: rw, ro, or immutable (nobody writes, and the folder may be read-only)."""
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: _connect(path, mode, busy_timeout_s),
+        poolclass=QueuePool,
+        hide_parameters=True,  # or SQLAlchemy would print bound values in its exceptions
+    )
+    event.listen(engine, "connect", _set_pragmas)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _connect(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
+    # Never a mode that creates: a file that vanishes must not come back empty.
+    query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
+    uri = f"{path.absolute().as_uri()}?{query}"
+    return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+
+
+def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
+    # None of these touches the file.
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _begin(conn: Connection) -> None:
+    # A writer that began as a reader could find its snapshot overtaken; IMMEDIATE waits its turn instead.
+    writes = conn.get_execution_options().get("writes", False)
+    conn.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what SQLite or SQLAlchemy raises inside into one StoreError about `path`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _store_error(path, error) from error
+    except DBAPIError as error:
+        raise _store_error(path, error.orig) from error
+
+
+def _store_error(path: Path, error: BaseException | None) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", None)
+    problem = None if code is None else _BY_SQLITE_CODE.get(code & 0xFF)
+    if problem is not None:
+        return StoreError(path, problem)
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return StoreError(path, StoreProblem.INPUT_OUTPUT, f"SQLite failed ({name}); nothing of this step was kept")
+
+
+def check_there(path: Path) -> None:
+    if path.is_dir():
+        raise StoreError(path, StoreProblem.MISSING, "is a folder; name the store's file in it")
+    if not path.exists():
+        raise StoreError(path, StoreProblem.MISSING, "no such store; give the --db that `ldp-collector serve` uses")
+
+
+def create_file(path: Path) -> None:
+    """An empty file for its owner only: it will say who takes part."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        check_there(path)
+    except FileNotFoundError:
+        raise StoreError(path, StoreProblem.MISSING, f"folder {path.parent} does not exist; create it first") from None
+    except OSError as error:
+        raise StoreError(
+            path, StoreProblem.READ_ONLY, f"cannot be created ({error.strerror}); choose a folder of this user"
+        ) from None
+
+
+def judge_for_reading(path: Path, busy_timeout_s: float) -> tuple[str, str | None]:
+    """(mode, revision) of an existing file, without writing."""
+    try:
+        return "ro", _judge(path, "ro", busy_timeout_s)
+    except StoreError as error:
+        # Without the right to create its -shm file SQLite cannot read a WAL store, unless told that nobody
+        # writes; without a -wal file that is so.
+        log = path.with_name(path.name + "-wal")
+        if error.problem not in {StoreProblem.CANNOT_OPEN, StoreProblem.READ_ONLY} or log.exists():
+            raise
+        return "immutable", _judge(path, "immutable", busy_timeout_s)
+
+
+def judge_for_writing(path: Path, busy_timeout_s: float) -> None:
+    """Refuse what this version does not understand before a byte of it changes."""
+    if path.stat().st_size == 0:
+        return
+    try:
+        revision = _judge(path, "ro", busy_timeout_s)
+    except StoreError as error:
+        if error.problem not in {StoreProblem.CANNOT_OPEN, StoreProblem.READ_ONLY}:
+            raise
+        revision = _judge(path, "rw", busy_timeout_s)  # a crash while the file was made: needs its journal
+    if revision is not None and revision not in migrations.REVISIONS:
+        raise not_current(path, revision)
+
+
+def _judge(path: Path, mode: str, busy_timeout_s: float) -> str | None:
+    engine = make_engine(path, mode, busy_timeout_s)
+    try:
+        with translated(path), engine.begin() as conn:
+            revision = revision_of(conn)
+            if revision is None and _tables(conn):
+                raise StoreError(path, StoreProblem.NOT_A_STORE, "is a database of another program; name another file")
+            return revision
+    finally:
+        engine.dispose()
+
+
+def _tables(conn: Connection) -> set[str]:
+    return set(conn.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
+
+
+def revision_of(conn: Connection) -> str | None:
+    if "alembic_version" not in _tables(conn):
+        return None
+    return conn.execute(text("SELECT max(version_num) FROM alembic_version")).scalar()
+
+
+def not_current(path: Path, revision: str | None) -> StoreError:
+    if revision is None:
+        return StoreError(path, StoreProblem.NOT_A_STORE, "holds no store yet; start `ldp-collector serve` on it once")
+    if revision in migrations.REVISIONS:
+        return StoreError(
+            path, StoreProblem.OLDER, "was written by an older version; start `ldp-collector serve` on it once"
+        )
+    return StoreError(
+        path,
+        StoreProblem.NEWER,
+        f"was written by a newer version (revision {revision[:32]!r}); nothing was changed, install that version",
+    )
+
+
+def switch_to_wal(path: Path, busy_timeout_s: float) -> None:
+    """Once per file. SQLite's own waiting does not cover this switch, so it is tried again until the deadline."""
+    deadline = time.monotonic() + busy_timeout_s
+    connection = _connect(path, "rw", busy_timeout_s)
+    try:
+        while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+    finally:
+        connection.close()
+
+
+def upgrade(conn: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    config.attributes["connection"] = conn
+    command.upgrade(config, "head")

@@ -1,0 +1,224 @@
+"""The statements that change the collector's store, each over a connection whose transaction the caller owns.
+
+Plain SQL of every engine: no upsert, no engine's own functions. The reading half is `storage_reads.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, func, insert, select, update
+
+from client_sdk.errors import LocalProtocolError, PlanError
+from client_sdk.plan import Plan
+from collector.service import tables as t
+from collector.service.storage_reads import chunks, report_costs
+from collector.service.storage_rows import DROPOUT_STEPS, DuplicateContributionError, Release, RoundRecord
+
+# --- plans ------------------------------------------------------------------------------------------
+
+
+def put_plan(conn: Connection, plan: Plan, now: int) -> None:
+    """Keep a plan version; the same again changes nothing. Raises PlanError where it breaks its name's history."""
+    if conn.execute(select(t.plans.c.hash).where(t.plans.c.hash == plan.hash)).first() is not None:
+        return
+    columns = select(t.plans.c.version, t.plans.c.period_s, t.plans.c.hash)
+    for stored in conn.execute(columns.where(t.plans.c.name == plan.name)):
+        if stored.version == plan.version:
+            raise PlanError(
+                f"plan.version: version {plan.version} of {plan.name!r} is in use with other contents "
+                f"(hash {stored.hash.hex()[:12]}); a version never changes, give this plan the next number"
+            )
+        if stored.period_s != plan.period_s:
+            raise PlanError(
+                f"plan.period: {plan.name!r} has had a period of {stored.period_s} s since version "
+                f"{stored.version}, not {plan.period_s} s; a plan's period never changes, take a new plan.name"
+            )
+    conn.execute(
+        insert(t.plans).values(
+            hash=plan.hash, name=plan.name, version=plan.version, period_s=plan.period_s, text=plan.text, added_at=now
+        )
+    )
+
+
+# --- enrolment --------------------------------------------------------------------------------------
+
+
+def enrol(conn: Connection, token_hash: bytes, identity_key: bytes, device: str, now: int) -> bool:
+    """Use a token once. The same token and identity again is True; a used, expired or unknown token is False."""
+    token = conn.execute(select(t.tokens).where(t.tokens.c.token_hash == token_hash)).first()
+    if token is None:
+        return False
+    if token.used_at is not None:
+        return bool(token.device == device)
+    if now >= token.expires_at:
+        return False
+    if conn.execute(select(t.devices.c.device).where(t.devices.c.device == device)).first() is None:
+        conn.execute(insert(t.devices).values(device=device, identity_key=identity_key, enrolled_at=now))
+    conn.execute(update(t.tokens).where(t.tokens.c.token_hash == token_hash).values(used_at=now, device=device))
+    return True
+
+
+# --- one round --------------------------------------------------------------------------------------
+
+
+def insert_round(conn: Connection, record: RoundRecord) -> None:
+    """One finished round, released or aborted."""
+    conn.execute(
+        insert(t.rounds).values(
+            round=record.round_id,
+            plan_hash=record.plan_hash,
+            period_start=record.period_start,
+            joined=record.joined,
+            contributors=record.contributors,
+            outcome=record.outcome,
+            reason=record.reason,
+            seconds=record.seconds,
+            finished_at=record.finished_at,
+            **{f"dropped_{step}": record.dropouts.get(step, 0) for step in DROPOUT_STEPS},
+        )
+    )
+
+
+def insert_release(conn: Connection, release: Release) -> None:
+    """Everything of an opened sum. Raises DuplicateContributionError before the first write."""
+    _check_release(release)
+    already = already_counted(conn, release)
+    if already:
+        raise DuplicateContributionError(already)
+    insert_round(conn, _round_record(release))
+    _insert_sums(conn, release)
+    _insert_contributions(conn, release)
+    _insert_spends(conn, release)
+    _add_to_totals(conn, release)
+
+
+def _check_release(release: Release) -> None:
+    plan, contributors = release.plan, release.contributors
+    if len(release.totals) != plan.length:
+        raise LocalProtocolError(f"a release of {len(release.totals)} cells, its plan has {plan.length}")
+    if len(contributors) < plan.cohort.min_size:
+        raise LocalProtocolError(
+            f"a release over {len(contributors)} contributors, its plan allows none under {plan.cohort.min_size}"
+        )
+
+
+def already_counted(conn: Connection, release: Release) -> list[str]:
+    """Devices of the release that a stored sum, or the release itself, counts already."""
+    devices = [contributor.device_id for contributor in release.contributors]
+    twice = sorted(device for device, times in Counter(devices).items() if times > 1)
+    c = t.contributions.c
+    mine = and_(c.plan_name == release.plan.name, c.period_start == release.period_start)
+    for chunk in chunks(devices):
+        twice += conn.execute(select(c.device).where(mine, c.device.in_(chunk))).scalars()
+    return twice
+
+
+def _round_record(release: Release) -> RoundRecord:
+    return RoundRecord(
+        release.round_id, release.plan.hash, release.period_start, release.roster_size, len(release.contributors),
+        release.dropouts, "released", None, release.seconds, int(release.now),
+    )  # fmt: skip
+
+
+def _insert_sums(conn: Connection, release: Release) -> None:
+    base = {
+        "round": release.round_id,
+        "plan_hash": release.plan.hash,
+        "period_start": release.period_start,
+        "contributors": len(release.contributors),
+        "roster": release.roster_size,
+        "resent": release.resent,
+        "delivery": release.delivery,
+    }
+    cells: list[dict[str, Any]] = []
+    for metric, part in release.plan.slices.items():
+        totals = release.totals[part]
+        if len(totals) > t.MAX_CELL_ROWS:
+            packed = struct.pack(f"<{len(totals)}q", *totals)
+            conn.execute(insert(t.released_vectors).values(**base, metric=metric, length=len(totals), totals=packed))
+        else:
+            cells += [{**base, "metric": metric, "cell": i, "total": int(x)} for i, x in enumerate(totals)]
+    if cells:
+        conn.execute(insert(t.released_sums), cells)
+
+
+def _insert_contributions(conn: Connection, release: Release) -> None:
+    conn.execute(
+        insert(t.contributions),
+        [
+            {
+                "device": contributor.device_id,
+                "plan_name": release.plan.name,
+                "period_start": release.period_start,
+                "report_id": contributor.report_id,
+                "round": release.round_id,
+                "resent": contributor.resent,
+            }
+            for contributor in release.contributors
+        ],
+    )
+
+
+def _insert_spends(conn: Connection, release: Release) -> None:
+    conn.execute(
+        insert(t.spends),
+        [
+            {
+                "device": contributor.device_id,
+                "plan_name": release.plan.name,
+                "plan_hash": release.plan.hash,
+                "period_start": release.period_start,
+                "metric": name,
+                "micro_epsilon": metric.micro_epsilon,
+                "round": release.round_id,
+                "charged_at": int(release.now),
+                "central_falls_back": contributor.resent,
+            }
+            for contributor in release.contributors
+            for name, metric in release.plan.metrics.items()
+        ],
+    )
+
+
+def _add_to_totals(conn: Connection, release: Release) -> None:
+    """The lifetime of each contributor, in the same transaction as the rows that it sums up."""
+    cost = sum(metric.micro_epsilon for metric in release.plan.metrics.values())
+    c = t.device_totals.c
+    devices = [contributor.device_id for contributor in release.contributors]
+    for chunk in chunks(devices):
+        known = set(conn.execute(select(c.device).where(c.device.in_(chunk))).scalars())
+        new = [_no_total(device) for device in chunk if device not in known]
+        if new:
+            conn.execute(insert(t.device_totals), new)
+        more = {"reports": c.reports + 1, "micro_epsilon": c.micro_epsilon + cost}
+        conn.execute(update(t.device_totals).where(c.device.in_(chunk)).values(more))
+    resent = [contributor.device_id for contributor in release.contributors if contributor.resent]
+    for chunk in chunks(resent):
+        once_more = {"resent_reports": c.resent_reports + 1}
+        conn.execute(update(t.device_totals).where(c.device.in_(chunk)).values(once_more))
+
+
+def _no_total(device: str) -> dict[str, Any]:
+    counts = ("reports", "resent_reports", "micro_epsilon", "folded_reports", "folded_micro_epsilon")
+    return {"device": device, **dict.fromkeys(counts, 0)}
+
+
+# --- garbage collection -----------------------------------------------------------------------------
+
+
+def fold_spends(conn: Connection, before: int) -> int:
+    """Fold the spends charged before `before` into their devices' totals and drop the rows; how many went."""
+    old = t.spends.c.charged_at < before
+    reports = report_costs(old).subquery()
+    sums = select(reports.c.device, func.count(), func.sum(reports.c.cost)).group_by(reports.c.device)
+    for device, count, cost in conn.execute(sums).all():
+        c = t.device_totals.c
+        folded = {
+            "folded_reports": c.folded_reports + int(count),
+            "folded_micro_epsilon": c.folded_micro_epsilon + int(cost),
+        }
+        conn.execute(update(t.device_totals).where(c.device == device).values(folded))
+    return int(conn.execute(delete(t.spends).where(old)).rowcount)

@@ -1,0 +1,165 @@
+"""The collector's tables, for every SQL engine alike (SQLAlchemy Core; nothing of one engine in here).
+
+What is stored: sums over at least `min_size` contributors, who contributed, and what it cost them. What is
+never stored: a report, a masked input, a share, a seed, an enrolment token (only its SHA-256).
+
+Times are integer seconds since the epoch, UTC. Money is integer micro-epsilon. A change of this file needs a
+new revision in `migrations/versions` and its name in `migrations.REVISIONS`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+MAX_CELL_ROWS = 4096
+"""A metric with more cells than this is stored as one row of `released_vectors` per round."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("hash", LargeBinary(32), primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("period_s", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("added_at", BigInteger, nullable=False),
+    UniqueConstraint("name", "version"),
+)
+
+# Enrolment: who may contribute. `contributions`, `spends` and `device_totals` do not refer to this table, so
+# that what a device has spent outlives its enrolment.
+devices = Table(
+    "devices",
+    metadata,
+    Column("device", String(32), primary_key=True),
+    Column("identity_key", LargeBinary(32), nullable=False),
+    Column("enrolled_at", BigInteger, nullable=False),
+    UniqueConstraint("identity_key"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token_hash", LargeBinary(32), primary_key=True),
+    Column("issued_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger),
+    Column("device", String(32), ForeignKey("devices.device")),
+)
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("round", String(64), primary_key=True),
+    Column("plan_hash", LargeBinary(32), ForeignKey("plans.hash"), nullable=False),
+    Column("period_start", BigInteger, nullable=False),
+    Column("joined", Integer, nullable=False),
+    Column("contributors", Integer, nullable=False),
+    # How many left without sending that step's message.
+    Column("dropped_shares", Integer, nullable=False),
+    Column("dropped_masked_input", Integer, nullable=False),
+    Column("dropped_confirm", Integer, nullable=False),
+    Column("dropped_unmask", Integer, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("reason", String(64)),
+    Column("seconds", Float, nullable=False),
+    Column("finished_at", BigInteger, nullable=False),
+)
+
+
+def _released_columns() -> list[Column[object]]:
+    """What every released sum says of its round; `contributors` is the n to decode with."""
+    columns: list[Column[object]] = [
+        Column("round", String(64), ForeignKey("rounds.round"), primary_key=True),
+        Column("metric", String(255), primary_key=True),
+        Column("plan_hash", LargeBinary(32), ForeignKey("plans.hash"), nullable=False),
+        Column("period_start", BigInteger, nullable=False),
+        Column("contributors", Integer, nullable=False),
+        Column("roster", Integer, nullable=False),
+        Column("resent", Integer, nullable=False),
+        Column("delivery", String(16), nullable=False),
+    ]
+    return columns
+
+
+released_sums = Table(
+    "released_sums",
+    metadata,
+    *_released_columns(),
+    Column("cell", Integer, primary_key=True, autoincrement=False),
+    Column("total", BigInteger, nullable=False),  # signed; a ring of at most 64 bits cannot leave it
+    Index(None, "period_start"),
+)
+
+released_vectors = Table(
+    "released_vectors",
+    metadata,
+    *_released_columns(),
+    Column("length", Integer, nullable=False),
+    Column("totals", LargeBinary, nullable=False),  # `length` signed 64-bit integers, little endian
+    Index(None, "period_start"),
+)
+
+# The exactly-once key: one report per device, plan name and period, over all versions of the plan.
+contributions = Table(
+    "contributions",
+    metadata,
+    Column("device", String(32), primary_key=True),
+    Column("plan_name", String(255), primary_key=True),
+    Column("period_start", BigInteger, primary_key=True, autoincrement=False),
+    Column("report_id", LargeBinary(16), nullable=False),
+    Column("round", String(64), ForeignKey("rounds.round"), nullable=False),
+    Column("resent", Boolean, nullable=False),
+)
+
+spends = Table(
+    "spends",
+    metadata,
+    Column("device", String(32), primary_key=True),
+    Column("plan_name", String(255), primary_key=True),
+    Column("plan_hash", LargeBinary(32), ForeignKey("plans.hash"), primary_key=True),
+    Column("period_start", BigInteger, primary_key=True, autoincrement=False),
+    Column("metric", String(255), primary_key=True),
+    Column("micro_epsilon", BigInteger, nullable=False),
+    Column("round", String(64), ForeignKey("rounds.round"), nullable=False),
+    Column("charged_at", BigInteger, nullable=False),
+    # The report was sent twice: against somebody who sees the sums it costs its full local epsilon.
+    Column("central_falls_back", Boolean, nullable=False),
+    Index(None, "charged_at"),
+)
+
+# Lifetime per device, never collected. `folded_*` is the part of it whose rows in `spends` are gone:
+# micro_epsilon = folded_micro_epsilon + sum(spends.micro_epsilon), at every commit.
+device_totals = Table(
+    "device_totals",
+    metadata,
+    Column("device", String(32), primary_key=True),
+    Column("reports", BigInteger, nullable=False),
+    Column("resent_reports", BigInteger, nullable=False),
+    Column("micro_epsilon", BigInteger, nullable=False),
+    Column("folded_reports", BigInteger, nullable=False),
+    Column("folded_micro_epsilon", BigInteger, nullable=False),
+)

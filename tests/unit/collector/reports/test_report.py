@@ -1,0 +1,146 @@
+"""The report's document: its shape, its windows, its versions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from client_sdk.errors import PlanError
+from client_sdk.plan import Plan, parse_plan
+from collector.release import ReleasedSum
+from collector.reports import UnknownMetricError, build_report, to_json
+from collector.reports.report import COLUMNS, report_rows
+
+DAY_S = 86_400
+
+
+def make_plan(version: int = 1, epsilon: str = "1.0", name: str = "p", categories: str = '"x", "y"') -> Plan:
+    return parse_plan(f"""
+[plan]
+name = "{name}"
+version = {version}
+period = "1d"
+[cohort]
+min_size = 2
+target_size = 10
+max_wait = "30s"
+[budget]
+lifetime = 365
+[metrics.colour]
+kind = "categorical"
+categories = [{categories}]
+other = "other"
+epsilon = {epsilon}
+[metrics.seconds]
+kind = "numeric"
+lower = 0
+upper = 10
+epsilon = {epsilon}
+""")
+
+
+def rows_of(plan: Plan, day: int, colour: tuple[int, ...], seconds: int) -> list[ReleasedSum]:
+    n = sum(colour)
+    return [
+        ReleasedSum(f"{plan.version}-{day}", plan.hash, day * DAY_S, "colour", colour, n),
+        ReleasedSum(f"{plan.version}-{day}", plan.hash, day * DAY_S, "seconds", (seconds,), n),
+    ]
+
+
+def test_the_documents_shape() -> None:
+    plan = make_plan()
+    document = build_report([plan], rows_of(plan, 0, (60, 30, 10), 50_000), 0, DAY_S)
+    assert list(document) == ["since", "until", "plans", "metrics"]
+    assert (document["since"], document["until"]) == ("1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z")
+    assert document["plans"] == [{"name": "p", "version": 1, "hash": plan.hash.hex()}]
+    colour, seconds = document["metrics"]
+    assert {"name", "kind", "mechanism", "epsilon", "plan_versions", "contributors", "estimates"} <= set(colour)
+    assert (colour["name"], colour["kind"], colour["mechanism"]) == ("colour", "categorical", "randomized_response")
+    assert (colour["epsilon"], colour["plan_versions"], colour["contributors"]) == (1.0, [1], 100)
+    assert [row["label"] for row in colour["estimates"]] == ["x", "y", "other"]
+    (mean,) = seconds["estimates"]
+    assert list(mean) == ["label", "estimate", "standard_error", "ci95"]
+    assert (mean["label"], mean["estimate"]) == ("mean", 5.0)
+    low, high = mean["ci95"]
+    assert high - low == pytest.approx(2 * 1.959964 * mean["standard_error"], rel=1e-6)
+
+
+def test_rounds_of_the_window_are_added_and_no_others() -> None:
+    plan = make_plan()
+    rows = [row for day in range(4) for row in rows_of(plan, day, (10 * 2**day, 0, 0), 0)]
+    for since, until, contributors in (
+        (None, None, 150), (DAY_S, None, 140), (DAY_S, 3 * DAY_S, 60), (DAY_S, DAY_S, 0), (None, 0, 0),
+    ):  # fmt: skip
+        document = build_report([plan], rows, since, until)
+        assert [m["contributors"] for m in document["metrics"]] == [contributors] * 2
+
+
+# case A03
+def test_an_empty_window_is_zero_and_nulls() -> None:
+    document = json.loads(to_json(build_report([make_plan()], [])))
+    for metric in document["metrics"]:
+        assert (metric["contributors"], metric["plan_versions"]) == (0, [])
+        for row in metric["estimates"]:
+            assert (row["estimate"], row["standard_error"], row["ci95"]) == (None, None, [None, None])
+    assert "NaN" not in to_json(document)
+    assert build_report([], []) == {"since": None, "until": None, "plans": [], "metrics": []}
+
+
+def test_versions_are_combined_and_named() -> None:
+    v1, v2, v3 = make_plan(1), make_plan(2, "3.0", categories='"x", "z"'), make_plan(3, "2.0", categories='"w"')
+    document = build_report(
+        [v3, v2, v1], rows_of(v1, 0, (50, 40, 10), 0) + rows_of(v2, 1, (80, 10, 10), 0), metric="colour"
+    )
+    (colour,) = document["metrics"]
+    assert (colour["plan_versions"], colour["contributors"]) == ([1, 2], 200)
+    assert colour["epsilon"] == 3.0
+    assert [(v["version"], v["epsilon"], v["contributors"]) for v in colour["versions"]] == [
+        (1, 1.0, 100),
+        (2, 3.0, 100),
+    ]
+    assert [row["label"] for row in colour["estimates"]] == ["x", "z", "y", "other"]
+    assert sum(row["estimate"] for row in colour["estimates"]) == pytest.approx(200)
+
+
+def test_versions_are_ordered_by_number() -> None:
+    v9, v10 = make_plan(9), make_plan(10)
+    document = build_report([v10, v9], rows_of(v10, 0, (5, 0, 0), 0) + rows_of(v9, 0, (5, 0, 0), 0))
+    assert document["metrics"][0]["plan_versions"] == [9, 10]
+
+
+def test_plans_of_other_names_are_not_mixed() -> None:
+    a, b = make_plan(name="a"), make_plan(name="b")
+    document = build_report([a, b], rows_of(a, 0, (5, 0, 0), 0) + rows_of(b, 0, (7, 0, 0), 0), metric="colour")
+    assert [(m["plan"], m["contributors"]) for m in document["metrics"]] == [("a", 5), ("b", 7)]
+
+
+@dataclass
+class Stored:
+    hash: bytes
+    text: str
+
+
+def test_a_stored_plan_that_reads_differently_today_is_no_base_for_decoding() -> None:
+    plan = make_plan()
+    rows = rows_of(plan, 0, (5, 0, 0), 0)
+    assert build_report([Stored(plan.hash, plan.text)], rows) == build_report([plan], rows)
+    with pytest.raises(PlanError, match="version 1"):
+        build_report([Stored(b"\0" * 32, plan.text)], [])
+
+
+# case H03
+@pytest.mark.parametrize("name", ["../escape", "nope", "", "x" * 500])
+def test_an_unknown_metric(name: str) -> None:
+    with pytest.raises(UnknownMetricError, match="colour, seconds") as caught:
+        build_report([make_plan()], [], metric=name)
+    assert len(str(caught.value)) < 250
+
+
+def test_rows_for_csv() -> None:
+    plan = make_plan()
+    rows = report_rows(build_report([plan], rows_of(plan, 0, (60, 30, 10), 50_000)))
+    assert [len(row) for row in rows] == [len(COLUMNS)] * 4
+    assert rows[3][:8] == ["p", "seconds", "numeric", "laplace", 1.0, "1", 100, "mean"]
+    assert report_rows(build_report([plan], []))[0][8:] == [None] * 4

@@ -1,0 +1,95 @@
+"""Plans, releases and stores for the tests of the collector's storage and command line."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from client_sdk.plan import Plan, parse_plan
+from collector.service.storage import Contributor, Release
+
+DAY_S = 86_400
+NOW = 1_780_000_000
+PERIOD = NOW // DAY_S * DAY_S
+
+
+def plan_text(
+    version: int = 1,
+    *,
+    name: str = "app-health",
+    period: str = "1d",
+    epsilon: str = "1.0",
+    categories: Iterable[str] = ("wifi", "cellular", "offline"),
+    min_size: int = 2,
+) -> str:
+    quoted = ", ".join('"' + "".join(f"\\u{ord(ch):04x}" for ch in category) + '"' for category in categories)
+    return f"""
+[plan]
+name = "{name}"
+version = {version}
+period = "{period}"
+[cohort]
+min_size = {min_size}
+target_size = 10
+max_wait = "30s"
+[budget]
+lifetime = 365
+[metrics.cold_start_ms]
+kind = "numeric"
+lower = 0
+upper = 5000
+epsilon = {epsilon}
+[metrics.network]
+kind = "categorical"
+categories = [{quoted}]
+other = "other"
+epsilon = {epsilon}
+"""
+
+
+def make_plan(version: int = 1, **options: object) -> Plan:
+    return parse_plan(plan_text(version, **options))  # type: ignore[arg-type]
+
+
+def device(number: int) -> str:
+    return f"{number:032x}"
+
+
+def make_release(
+    plan: Plan,
+    round_id: str = "round-1",
+    devices: Iterable[int] = range(3),
+    *,
+    period_start: int = PERIOD,
+    totals: list[int] | None = None,
+    resent: Iterable[int] = (),
+    now: float = NOW,
+) -> Release:
+    again = set(resent)
+    contributors = [Contributor(device(n), n.to_bytes(16, "big"), n in again) for n in devices]
+    if totals is None:
+        totals = [0] * plan.length
+        totals[plan.slices["cold_start_ms"].start] = 500 * len(contributors)
+        totals[plan.slices["network"].start] = len(contributors)
+    return Release(
+        round_id=round_id,
+        plan=plan,
+        period_start=period_start,
+        totals=totals,
+        contributors=contributors,
+        roster_size=len(contributors) + 2,
+        resent=len(again),
+        dropouts={"shares": 1, "masked_input": 1, "confirm": 0, "unmask": 0},
+        seconds=1.5,
+        now=now,
+    )
+
+
+def counts(path: Path) -> dict[str, int]:
+    """Rows per table, read past our own code."""
+    with sqlite3.connect(path) as conn:
+        tables = [row[0] for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = {table: conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}  # noqa: S608 - names from the schema
+    conn.close()
+    return rows
