@@ -1,0 +1,87 @@
+"""Where a participant's stream and the round that it is in meet.
+
+Rules of this file: the stream's coroutine alone touches the network; a round, or the lobby, only puts
+messages here, never waits for a slow reader, and never hears of statuses or sockets. What is put in after
+the end is dropped, so that nobody has to ask first whether a participant is still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from client_sdk.errors import RejectionReason
+from client_sdk.plan import Plan
+from client_sdk.secagg.messages import Advert, CollectorMessage
+
+if TYPE_CHECKING:
+    from collector.service.rounds import RoundDriver
+
+SeatKey = tuple[str, str, int]
+"""(device id, plan name, period start): what may be counted once, and what may have one stream."""
+
+PoolKey = tuple[bytes, int]
+"""(plan hash, period start): who may share a sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """No more messages. With a reason the participant was refused; without, the last message said it all."""
+
+    reason: RejectionReason | None = None
+
+
+class Mailbox:
+    """Messages on their way to one participant, in order, then one ending.
+
+    Its length is bounded by the protocol: a round sends at most one message a step.
+    """
+
+    def __init__(self) -> None:
+        self._items: asyncio.Queue[CollectorMessage | Ending] = asyncio.Queue()
+        self._ended = False
+
+    def send(self, message: CollectorMessage) -> None:
+        """Put a message in; never waits."""
+        if not self._ended:
+            self._items.put_nowait(message)
+
+    def end(self, message: CollectorMessage | None = None, *, reason: RejectionReason | None = None) -> None:
+        """Put the last message in, if there is one, and the ending. Only the first end counts."""
+        if message is not None:
+            self.send(message)
+        if not self._ended:
+            self._ended = True
+            self._items.put_nowait(Ending(reason))
+
+    async def take(self) -> CollectorMessage | Ending:
+        """The next item; waits for it."""
+        return await self._items.get()
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One participant whose advert holds: it waits for a cohort, then sits in a round at `index`.
+
+    `connected` turns false when its stream has ended; `driver` is set while it sits in a round.
+    """
+
+    device_id: str
+    plan: Plan
+    advert: Advert = field(repr=False)
+    joined_at: float
+    mailbox: Mailbox = field(default_factory=Mailbox, repr=False)
+    driver: RoundDriver | None = field(default=None, repr=False)
+    index: int = -1
+    connected: bool = True
+
+    @property
+    def seat_key(self) -> SeatKey:
+        """What this member holds against a second stream: one report counts once over all plan versions."""
+        return (self.device_id, self.plan.name, self.advert.period_start)
+
+    @property
+    def pool_key(self) -> PoolKey:
+        """Whom this member may share a sum with: the same plan hash and the same period."""
+        return (self.advert.plan_hash, self.advert.period_start)

@@ -1,0 +1,296 @@
+"""Drives one round: the clock and the streams around the pure `collector.secagg.Round`.
+
+Rules this file keeps:
+- the future of a step is registered before any message of that step goes out, so that no answer, nor a
+  stream that closes, can overtake it;
+- a step ends when nobody present owes a message, when too many have left, or at its deadline; who is silent
+  then leaves the round, and the round itself checks what is left against its threshold;
+- the sum, its contributors and their spends are stored in one transaction, and only then do receipts go
+  out; whatever goes wrong before leaves the reports with their devices;
+- a member's seat is kept while its report may still end up in this round's sum, also when its stream is
+  gone: the same report must not enter a second round meanwhile.
+What it does not do: it checks no message (the round does), and it knows no status codes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from client_sdk.errors import AbortReason, RejectionError, RejectionReason, RoundAbortedError, StorageError
+from client_sdk.plan import Plan
+from client_sdk.secagg.messages import ParticipantMessage, Receipt, RoundAborted
+from collector.release import check_plausible
+from collector.secagg.round import Phase, Round
+from collector.service.mailbox import Member
+from collector.service.monitoring import Monitor
+from collector.service.storage import CollectorStore
+from collector.service.storage_rows import Contributor, DuplicateContributionError, Release, RoundRecord
+from collector.service.workers import OpeningWorkers, StoreThread
+
+log = logging.getLogger(__name__)
+
+STEPS_AFTER = {Phase.SHARES: 3, Phase.MASKED_INPUT: 2, Phase.CONFIRM: 1, Phase.UNMASK: 0}
+"""Steps that follow each step; what a stopping collector divides its grace by."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTools:
+    """What every round of one collector shares."""
+
+    store: CollectorStore
+    store_thread: StoreThread
+    workers: OpeningWorkers
+    monitor: Monitor
+    clock: Callable[[], float]
+    step_timeout_s: float
+
+
+class RoundDriver:
+    """One round from its roster to its receipts. `run` is its task; the streams call `receive` and `leave`.
+
+    members: in roster order. `on_free(member)` is called once for each, as soon as its seat may be given
+    to another stream.
+    """
+
+    def __init__(
+        self, round_: Round, members: Sequence[Member], tools: RoundTools, on_free: Callable[[Member], None]
+    ) -> None:
+        self._round = round_
+        self._members = tuple(members)
+        self._tools = tools
+        self._on_free = on_free
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        self._held = set(range(len(self._members)))
+        self._step: asyncio.Future[None] = self._loop.create_future()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._hurry_until: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        for index, member in enumerate(self._members):
+            member.driver, member.index = self, index
+
+    def start(self) -> asyncio.Task[None]:
+        """Register the first step and send the rosters; returns the round's task."""
+        self._arm()
+        for index, member in enumerate(self._members):
+            member.mailbox.send(self._round.roster_for(index))
+            if not member.connected:
+                self.leave(index)
+        self._task = self._loop.create_task(self._run(), name=f"round {self._round.round_id}")
+        return self._task
+
+    # --- what the streams call ---
+
+    def receive(self, index: int, message: ParticipantMessage) -> None:
+        """One message of one member. Raises RejectionError when the member has to go; a repeat is only counted."""
+        try:
+            self._round.receive(index, message)
+        except RejectionError as error:
+            if error.reason is RejectionReason.ALREADY_RECEIVED:
+                self._tools.monitor.rejected(error.reason)
+                return
+            self.leave(index)
+            raise
+        self._check_step()
+
+    def leave(self, index: int) -> None:
+        """The member's stream has ended. Its report stays in the round where its masked input is already in."""
+        self._members[index].connected = False
+        self._round.leave(index)
+        if self._round.phase is Phase.SHARES:
+            self._free(index)
+        self._check_step()
+
+    # --- what a stopping collector calls ---
+
+    def hurry(self, until: float) -> None:
+        """Finish by loop time `until`: the steps left share the time left, so that who is quick is still counted."""
+        self._hurry_until = until
+        if self._deadline is not None:
+            self._arm_deadline()
+
+    def stop(self) -> None:
+        """End now: everybody present is told so. A sum that is being stored stays stored."""
+        if self._task is None or self._task.done():
+            return
+        if self._deadline is not None and not self._step.done():
+            self._step.set_exception(self._aborted(AbortReason.SHUTTING_DOWN))
+        else:
+            self._task.cancel()
+
+    # --- the round's task ---
+
+    async def _run(self) -> None:
+        reason = AbortReason.NOT_STORED
+        try:
+            try:
+                await self._collect()
+                await self._release()
+            except RoundAbortedError as error:
+                await self._abort(error)
+            except DuplicateContributionError as error:
+                log.warning("round %s: %s", self._round.round_id, error)
+                await self._abort(self._aborted(AbortReason.NOT_STORED))
+            except StorageError as error:
+                log.error("round %s: %s", self._round.round_id, error)
+                await self._abort(self._aborted(AbortReason.NOT_STORED))
+        except asyncio.CancelledError:
+            reason = AbortReason.SHUTTING_DOWN
+            self._tools.monitor.round_aborted(reason, self._round.dropouts, self._seconds)
+            raise
+        finally:
+            self._disarm()
+            self._tell_aborted(self._aborted(reason))  # nobody is left waiting, whatever happened above
+            for index in tuple(self._held):
+                self._free(index)
+
+    async def _collect(self) -> None:
+        """All four steps. Raises RoundAbortedError."""
+        while True:
+            await self._step
+            self._drop_silent()
+            answers = self._round.close()
+            self._free_dropouts()
+            if self._round.phase is Phase.OPENING:
+                self._disarm()
+                return
+            self._arm()
+            for index, answer in answers.items():
+                self._members[index].mailbox.send(answer)
+            self._check_step()
+
+    async def _release(self) -> None:
+        totals = await self._tools.workers.open(self._round.opening())
+        release = self._as_release(totals)
+        check_plausible(release.plan, totals, len(release.contributors))
+        await self._tools.store_thread.call(self._tools.store.store_release, release)
+        self._tools.monitor.round_released(len(release.contributors), release.dropouts, release.seconds)
+        log.info(
+            "round %s released: %d joined, %d contributors, dropouts %s, %.1f s",
+            release.round_id, release.roster_size, len(release.contributors), release.dropouts, release.seconds,
+        )  # fmt: skip
+        receipt = Receipt(release.round_id, len(release.contributors), release.roster_size)
+        for member in self._members:
+            member.mailbox.end(receipt)
+
+    async def _abort(self, error: RoundAbortedError) -> None:
+        self._tell_aborted(error)
+        record = self._as_aborted_record(error.reason)
+        self._tools.monitor.round_aborted(error.reason, record.dropouts, record.seconds)
+        log.warning("round %s: %s; dropouts %s", record.round_id, error, record.dropouts)
+        try:
+            await self._tools.store_thread.call(self._tools.store.record_aborted, record)
+        except StorageError as storage_error:
+            log.error("round %s: %s", record.round_id, storage_error)
+
+    # --- steps ---
+
+    def _arm(self) -> None:
+        self._step = self._loop.create_future()
+        self._arm_deadline()
+
+    def _arm_deadline(self) -> None:
+        now = self._loop.time()
+        wait_s = self._tools.step_timeout_s
+        if self._hurry_until is not None:
+            left_s = max(self._hurry_until - now, 0.0)
+            # one part is left for opening and storing
+            wait_s = min(wait_s, left_s / (STEPS_AFTER.get(self._round.phase, 0) + 2))
+        self._disarm()
+        self._deadline = self._loop.call_later(wait_s, self._end_step)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _check_step(self) -> None:
+        """End the step as soon as nobody present owes a message, or too many have left for it to succeed."""
+        if not self._step.done() and not (self._round.pending() and self._round.can_succeed):
+            self._end_step()
+
+    def _end_step(self) -> None:
+        if not self._step.done():
+            self._step.set_result(None)
+
+    def _drop_silent(self) -> None:
+        """At the deadline. Where others ended the round before it, nobody is late: all are told the same."""
+        if not self._round.can_succeed:
+            return
+        reason = RejectionReason.LATE if self._hurry_until is None else RejectionReason.SHUTTING_DOWN
+        for index in self._round.pending():
+            self._members[index].connected = False
+            self._members[index].mailbox.end(reason=reason)
+            self._round.leave(index)
+
+    # --- seats ---
+
+    def _free_dropouts(self) -> None:
+        """Seats of members that cannot be in the sum any more: gone, and without a whole masked input."""
+        if self._round.phase is Phase.MASKED_INPUT:
+            kept = {index for index in self._held if self._members[index].connected}
+        elif self._round.phase is Phase.CONFIRM:
+            kept = set(self._round.survivors)
+        else:
+            return
+        for index in self._held - kept:
+            self._free(index)
+
+    def _free(self, index: int) -> None:
+        if index in self._held:
+            self._held.discard(index)
+            self._on_free(self._members[index])
+
+    # --- values ---
+
+    def _aborted(self, reason: AbortReason) -> RoundAbortedError:
+        present = sum(member.connected for member in self._members)
+        return RoundAbortedError(reason, have=present, need=self._members[0].plan.cohort.min_size)
+
+    def _tell_aborted(self, error: RoundAbortedError) -> None:
+        message = RoundAborted(error.reason.value, error.have, error.need)
+        for member in self._members:
+            member.mailbox.end(message)
+
+    @property
+    def _seconds(self) -> float:
+        return self._loop.time() - self._started
+
+    @property
+    def _plan(self) -> Plan:
+        return self._members[0].plan
+
+    def _as_release(self, totals: list[int]) -> Release:
+        contributors = [self._members[index] for index in sorted(self._round.survivors)]
+        resent = sum(member.advert.resent for member in contributors)
+        return Release(
+            round_id=self._round.round_id,
+            plan=self._plan,
+            period_start=self._members[0].advert.period_start,
+            totals=totals,
+            contributors=[
+                Contributor(member.device_id, member.advert.report_id, member.advert.resent) for member in contributors
+            ],
+            roster_size=len(self._members),
+            resent=resent,
+            dropouts=self._round.dropouts,
+            seconds=self._seconds,
+            now=int(self._tools.clock()),
+        )
+
+    def _as_aborted_record(self, reason: AbortReason) -> RoundRecord:
+        return RoundRecord(
+            round_id=self._round.round_id,
+            plan_hash=self._plan.hash,
+            period_start=self._members[0].advert.period_start,
+            joined=len(self._members),
+            contributors=0,
+            dropouts=self._round.dropouts,
+            outcome="aborted",
+            reason=reason.value,
+            seconds=self._seconds,
+            finished_at=int(self._tools.clock()),
+        )

@@ -1,0 +1,47 @@
+"""Why a message was refused -> what the stream's status says. One table, used at the edge only.
+
+Rules of this file: the client learns what to do next (give up, come back, fix itself), not which check
+failed; the fine reason goes into the counters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import grpc
+
+from client_sdk.errors import RejectionReason
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A gRPC status code and the one line that goes with it."""
+
+    code: grpc.StatusCode
+    text: str
+
+
+_MALFORMED = Status(grpc.StatusCode.INVALID_ARGUMENT, "the message is not valid in this place")
+_STALE = Status(grpc.StatusCode.FAILED_PRECONDITION, "the plan or the period is not open here")
+_BUSY = Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many participants wait; come back later")
+
+STATUS: dict[RejectionReason, Status] = {
+    RejectionReason.MALFORMED: _MALFORMED,
+    RejectionReason.DUPLICATE_KEY: _MALFORMED,
+    RejectionReason.OUT_OF_ORDER: _MALFORMED,
+    RejectionReason.BAD_SIGNATURE: Status(grpc.StatusCode.UNAUTHENTICATED, "the identity was not proven"),
+    RejectionReason.NOT_ENROLLED: Status(grpc.StatusCode.PERMISSION_DENIED, "this identity is not enrolled here"),
+    RejectionReason.BAD_TOKEN: Status(grpc.StatusCode.PERMISSION_DENIED, "the enrolment was refused"),
+    RejectionReason.UNKNOWN_PLAN: _STALE,
+    RejectionReason.PERIOD_TOO_OLD: _STALE,
+    RejectionReason.PERIOD_NOT_STARTED: _STALE,
+    RejectionReason.DUPLICATE_IDENTITY: Status(
+        grpc.StatusCode.ALREADY_EXISTS, "this identity already takes part for this period"
+    ),
+    RejectionReason.ALREADY_RECEIVED: Status(grpc.StatusCode.ALREADY_EXISTS, "the message was already received"),
+    RejectionReason.TOO_LARGE: Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the message is larger than the plan allows"),
+    RejectionReason.LATE: Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the step closed without this participant"),
+    RejectionReason.BUSY: _BUSY,
+    RejectionReason.SHUTTING_DOWN: Status(grpc.StatusCode.UNAVAILABLE, "the collector is stopping; come back later"),
+    RejectionReason.STORAGE: Status(grpc.StatusCode.UNAVAILABLE, "the collector's store is unavailable"),
+}

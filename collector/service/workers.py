@@ -1,0 +1,121 @@
+"""The two places where work leaves the event loop: one thread for the store, processes for opening sums.
+
+Rules of this file: the store is only ever touched from its one thread, so that its transactions have an
+order and the loop never waits for a disk. Workers are spawned, not forked (gRPC's threads do not survive a
+fork); they ignore the terminal's and the supervisor's signals, because the collector decides when they
+stop, and they end with the collector even when it is killed: each holds the reading end of a pipe whose
+writing end only the collector has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from typing import ParamSpec, TypeVar
+
+from client_sdk.errors import AbortReason, RoundAbortedError, StorageError
+from collector.secagg.opening import Opening, open_sum
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Refusal = tuple[AbortReason, int, int]
+"""A RoundAbortedError as plain data: exceptions with keyword arguments do not survive pickling."""
+
+
+class StoreThread:
+    """Runs the store's calls one after the other in a thread of their own."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`function(*args, **kwargs)` in the store's thread; raises what it raises."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+
+    async def close(self, last: Callable[[], None], timeout_s: float) -> bool:
+        """Run `last` after everything that waits; False where the store did not come back in time."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self.call(last)), timeout_s)
+        except (TimeoutError, StorageError):
+            return False
+        finally:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        return True
+
+
+class OpeningWorkers:
+    """A pool of processes that open sums; started on first use, or ahead of it by `warm`."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._executor: Executor | None = None
+        self._leash: Connection | None = None
+
+    async def warm(self) -> None:
+        """Start a worker and let it import what it needs, before the first round asks for it."""
+        with contextlib.suppress(BrokenProcessPool):
+            await asyncio.get_running_loop().run_in_executor(self._start(), os.getpid)
+
+    async def open(self, opening: Opening) -> list[int]:
+        """The signed totals of one round. Raises RoundAbortedError; a worker that died is replaced once."""
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            executor = self._start()
+            try:
+                result = await loop.run_in_executor(executor, _open_in_worker, opening)
+            except BrokenProcessPool:
+                if executor is self._executor:  # another round may have replaced it already
+                    self.close()
+                continue
+            if isinstance(result, list):
+                return result
+            reason, have, need = result
+            raise RoundAbortedError(reason, have=have, need=need)
+        raise StorageError("the process that opens sums died twice; see the machine's memory limits")
+
+    def close(self) -> None:
+        """End all workers at once, also one that is at work."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._leash is not None:
+            self._leash.close()
+        self._executor = self._leash = None
+
+    def _start(self) -> Executor:
+        if self._executor is None:
+            context = multiprocessing.get_context("spawn")
+            watched, self._leash = context.Pipe(duplex=False)
+            self._executor = ProcessPoolExecutor(
+                self._workers, mp_context=context, initializer=_init_worker, initargs=(watched,)
+            )
+        return self._executor
+
+
+def _init_worker(watched: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_collector, args=(watched,), daemon=True).start()
+
+
+def _end_with_collector(watched: Connection) -> None:
+    """Nothing is ever written into the pipe: a reading end that stirs means that the writer is gone."""
+    with contextlib.suppress(EOFError, OSError):
+        watched.recv_bytes()
+    os._exit(0)
+
+
+def _open_in_worker(opening: Opening) -> list[int] | Refusal:
+    try:
+        return open_sum(opening)
+    except RoundAbortedError as error:
+        return (error.reason, error.have, error.need)

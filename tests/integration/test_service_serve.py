@@ -1,0 +1,284 @@
+"""`serve` as an operator meets it: another process, signals, exit codes, one clear line."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from grpc import aio
+
+from client_sdk.secagg.messages import AlreadyCounted, ParticipantMessage, Receipt
+from client_sdk.wire.messages import GetPlanRequest
+from client_sdk.wire.methods import GET_PLAN_METHOD
+from collector.service.storage import CollectorStore
+from tests.integration.participants import Device, two_number_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAN = two_number_plan(min_size=2, target_size=3)
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    plan = folder / "plan.toml"
+    plan.write_text(PLAN.text, encoding="utf-8")
+    serve = [sys.executable, "-m", "collector.service", "serve", "--plan", str(plan)]
+    return [*serve, "--db", f"sqlite:///{folder / 'collector.db'}", *options]
+
+
+PLAIN = ("--listen", "127.0.0.1:0", "--insecure")
+
+
+class Process:
+    """A running collector, its address and what it wrote."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.log = folder / "stderr.log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command(folder, *options), stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on "), self.log.read_text()
+        self.address = line.removeprefix("listening on ").strip()
+
+    async def wait(self, timeout_s: float) -> int:
+        return await asyncio.to_thread(self.process.wait, timeout_s)
+
+
+@asynccontextmanager
+async def serving(folder: Path, *options: str) -> AsyncIterator[Process]:
+    running = await asyncio.to_thread(Process, folder, *options)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+        running.process.wait()
+        assert running.process.stdout is not None
+        assert running.process.stdout.read() == "", "exactly one line on stdout"
+        running.process.stdout.close()
+        assert "Traceback" not in running.log.read_text()
+
+
+def enrolled(folder: Path, count: int) -> list[Device]:
+    """Devices on the list of the store that a collector has open."""
+    store = CollectorStore.open(f"sqlite:///{folder / 'collector.db'}")
+    try:
+        devices = [Device([i, 10 * i], PLAN) for i in range(1, count + 1)]
+        for device, token in zip(devices, store.issue_tokens(count, time.time()), strict=True):
+            assert store.enrol(token, device.identity.public_key, time.time())
+    finally:
+        store.close()
+    return devices
+
+
+class Reached:
+    """A hook for several uploads: `wait` returns once `count` of them are about to send their message of a step."""
+
+    def __init__(self, step: str, count: int) -> None:
+        self._step = step
+        self._missing = count
+        self._event = asyncio.Event()
+
+    def __call__(self, step: str, message: ParticipantMessage) -> ParticipantMessage:
+        self._missing -= step == self._step
+        if self._missing == 0:
+            self._event.set()
+        return message
+
+    async def wait(self) -> None:
+        await asyncio.wait_for(self._event.wait(), 20)
+        await asyncio.sleep(0.2)  # and the message is there
+
+
+# case E07
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: signal.Signals) -> None:
+    """Two of three finish within the grace and are counted; the silent third is not, nor is one who waits."""
+    async with serving(tmp_path, *PLAIN, "--grace", "3s", "--step-timeout", "30s") as running:
+        devices = enrolled(tmp_path, 4)
+        masked, joined = Reached("masked_input", 3), Reached("join", 1)
+        jobs = [asyncio.create_task(device.upload(running.address, on_message=masked)) for device in devices[:2]]
+        silent = devices[2].upload(running.address, silent_before="masked_input", on_message=masked)
+        jobs.append(asyncio.create_task(silent))
+        await masked.wait()
+        jobs.append(asyncio.create_task(devices[3].upload(running.address, on_message=joined)))
+        await joined.wait()
+        started = time.monotonic()
+        running.process.send_signal(number)
+        await asyncio.sleep(0.3)
+        late = await enrolled_late(running.address, devices[3])
+        assert late is grpc.StatusCode.UNAVAILABLE
+        ended = await asyncio.gather(*jobs)
+        assert await running.wait(10) == 0
+        assert time.monotonic() - started < 5
+    assert all(isinstance(one.outcome, Receipt) for one in ended[:2])
+    assert {ended[2].code, ended[3].code} == {grpc.StatusCode.UNAVAILABLE}
+    async with serving(tmp_path, *PLAIN) as again:
+        repeats = await asyncio.gather(*(device.upload(again.address) for device in devices))
+    assert [type(one.outcome) for one in repeats[:2]] == [AlreadyCounted] * 2
+    assert [type(one.outcome) for one in repeats[2:]] == [Receipt] * 2
+
+
+async def enrolled_late(address: str, device: Device) -> grpc.StatusCode | None:
+    """What somebody hears who comes while the collector is stopping."""
+    other = Device([1, 10], PLAN, identity=device.identity)
+    return (await other.upload(address)).code
+
+
+async def test_an_idle_collector_stops_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path, *PLAIN, "--grace", "30s") as running:
+        started = time.monotonic()
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.wait(10) == 0
+        assert time.monotonic() - started < 2
+
+
+async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path, *PLAIN, "--grace", "30s", "--step-timeout", "60s") as running:
+        reached = Reached("shares", 3)
+        jobs = [
+            asyncio.create_task(device.upload(running.address, silent_before="shares", on_message=reached))
+            for device in enrolled(tmp_path, 3)
+        ]
+        await reached.wait()
+        running.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.5)
+        assert running.process.poll() is None, "the round's grace runs"
+        started = time.monotonic()
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.wait(5) == 128 + signal.SIGTERM
+        assert time.monotonic() - started < 1
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+
+# case E04
+async def test_killed_in_a_round_and_started_again(tmp_path: Path) -> None:
+    async with serving(tmp_path, *PLAIN, "--step-timeout", "30s") as running:
+        devices = enrolled(tmp_path, 3)
+        reached = Reached("masked_input", 3)
+        jobs = [asyncio.create_task(device.upload(running.address, on_message=reached)) for device in devices[:2]]
+        silent = devices[2].upload(running.address, silent_before="masked_input", on_message=reached)
+        jobs.append(asyncio.create_task(silent))
+        await reached.wait()
+        children = child_pids(running.process.pid)
+        assert children, "a worker is warm"
+        running.process.kill()
+        ended = await asyncio.gather(*jobs)
+        assert {one.code for one in ended} == {grpc.StatusCode.UNAVAILABLE}
+        deadline = time.monotonic() + 5
+        while any(map(is_alive, children)):
+            assert time.monotonic() < deadline, "a worker outlived its collector"
+            await asyncio.sleep(0.05)
+    async with serving(tmp_path, *PLAIN) as again:
+        repeats = await asyncio.gather(*(device.upload(again.address) for device in devices))
+    assert all(isinstance(one.outcome, Receipt) for one in repeats)
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def child_pids(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def fails(folder: Path, *options: str) -> tuple[int, str]:
+    """Run `serve`, which must end by itself; its exit code and the one line it says."""
+    done = subprocess.run(command(folder, *options), capture_output=True, text=True, timeout=30, cwd=ROOT, check=False)
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return done.returncode, lines[0]
+
+
+async def test_second_collector_on_the_same_port(tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    async with serving(tmp_path, *PLAIN) as running:
+        code, line = await asyncio.to_thread(fails, second, "--listen", running.address, "--insecure")
+    assert code == 3
+    assert running.address in line
+    assert "in use" in line
+
+
+def test_plain_text_only_when_asked_for_and_only_on_loopback(tmp_path: Path) -> None:
+    code, line = fails(tmp_path, "--listen", "127.0.0.1:0")
+    assert (code, "--tls-cert" in line) == (2, True)
+    code, line = fails(tmp_path, "--listen", "0.0.0.0:0", "--insecure")
+    assert (code, "loopback" in line) == (2, True)
+    code, line = fails(tmp_path, "--listen", "nowhere", "--insecure")
+    assert (code, "HOST:PORT" in line) == (2, True)
+
+
+def test_wrong_files_are_one_line(tmp_path: Path) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    listen = ("--listen", "127.0.0.1:0", "--tls-cert", str(cert), "--tls-key", str(key))
+    code, line = fails(tmp_path, *listen)
+    assert (code, "No such file" in line) == (2, True)
+    key.write_text("junk")
+    cert.write_text("junk")
+    code, line = fails(tmp_path, *listen)
+    assert (code, "PEM" in line) == (2, True)
+    code, line = fails(tmp_path, *PLAIN, "--plan", str(tmp_path / "none.toml"))
+    assert (code, "none.toml" in line) == (2, True)
+    code, line = fails(tmp_path, *PLAIN, "--db", f"sqlite:///{tmp_path / 'no' / 'folder' / 'c.db'}")
+    assert (code, "folder" in line) == (2, True)
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    import datetime as dt
+
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    cert_path, key_path = folder / "cert.pem", folder / "key.pem"
+    cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return cert_path, key_path
+
+
+async def test_over_tls(tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path)
+    async with serving(tmp_path, "--listen", "localhost:0", "--tls-cert", str(cert), "--tls-key", str(key)) as running:
+        credentials = grpc.ssl_channel_credentials(cert.read_bytes())
+        async with aio.secure_channel(running.address, credentials) as channel:
+            fetch = channel.unary_unary(GET_PLAN_METHOD.path, **GET_PLAN_METHOD.client_converters)
+            assert (await fetch(GetPlanRequest())).plan_hash == PLAN.hash
+        async with aio.insecure_channel(running.address) as channel:
+            fetch = channel.unary_unary(GET_PLAN_METHOD.path, **GET_PLAN_METHOD.client_converters)
+            with pytest.raises(aio.AioRpcError):
+                await fetch(GetPlanRequest(), timeout=5)
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.wait(10) == 0
+
+
+async def test_port_zero_is_resolved_in_the_ready_line(tmp_path: Path) -> None:
+    async with serving(tmp_path, *PLAIN) as running:
+        host, _, port = running.address.rpartition(":")
+        assert host == "127.0.0.1"
+        assert int(port) > 0
