@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
@@ -49,7 +50,7 @@ def build_result(plan: Plan, run: FleetRun, url: str, left_out: Mapping[str, int
         "plan": {"name": plan.name, "version": plan.version, "hash": plan.hash.hex()},
         "rounds": rounds,
         "metrics": metrics,
-        "privacy": _privacy(run.devices, collector_totals),
+        "privacy": _privacy(plan, run, counted, collector_totals),
         "left_out": dict(left_out),
         "verdict": verdict,
     }
@@ -114,24 +115,31 @@ def _verdict(
     )
 
 
-def _privacy(devices: Sequence[DeviceRun], collector_totals: Mapping[str, int]) -> dict[str, Any]:
-    spent = sorted(d.spent_micro_epsilon for d in devices)
+def _privacy(plan: Plan, run: FleetRun, counted: set[str], collector_totals: Mapping[str, int]) -> dict[str, Any]:
+    spent = sorted(d.spent_micro_epsilon for d in run.devices)
     return {
-        "devices": len(devices),
-        "epsilon_local": {
-            "min": spent[0] / 1e6,
-            "median": median(spent) / 1e6,
-            "max": spent[-1] / 1e6,
-        },
+        "devices": len(run.devices),
+        "epsilon_local": {"min": spent[0] / 1e6, "median": median(spent) / 1e6, "max": spent[-1] / 1e6},
         "sample_users": [
             {
                 "device": d.device_id,
                 "left_before": d.drops_before,
+                "entries": [_ledger_entry(plan, run.period_start, d, d.device_id in counted)],
                 "epsilon_on_device": format_micro(d.spent_micro_epsilon),
                 "epsilon_at_collector": format_micro(collector_totals[d.device_id]),
             }
-            for d in _sample_users(devices)
+            for d in _sample_users(run.devices)
         ],
+    }
+
+
+def _ledger_entry(plan: Plan, period_start: int, device: DeviceRun, counted: bool) -> dict[str, Any]:
+    return {
+        "period_start": datetime.fromtimestamp(period_start, UTC).strftime("%Y-%m-%dT%H:%MZ"),
+        "plan": plan.name,
+        "version": plan.version,
+        "epsilon": format_micro(device.spent_micro_epsilon),
+        "outcome": "counted in a sum" if counted else "charged, waits on the device",
     }
 
 

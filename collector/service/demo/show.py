@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -29,9 +30,11 @@ def print_tables(document: Mapping[str, Any], console: Console) -> None:
 
 
 def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
-    table = Table(title="Rounds (dropouts: left before that step)", title_justify="left")
-    for column in ("cohort", "joined", "shares", "masked input", "confirm", "unmask", "contributors", "s"):
-        table.add_column(column, justify="left" if column == "cohort" else "right")
+    table = Table(
+        title="Rounds (shares .. unmask: how many left before that step; n: contributors)", title_justify="left"
+    )
+    for column in ("cohort", "joined", *(step.split("_")[0] for step in DROP_STEPS), "n", "seconds"):
+        table.add_column(column, justify="left" if column == "cohort" else "right", no_wrap=True)
     table.add_column("outcome")
     for r in rounds:
         drops = r["dropouts"]
@@ -44,11 +47,11 @@ def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
 
 
 def _metric_table(metric: Mapping[str, Any]) -> Table:
-    title = f"{metric['name']}: {metric['kind']}, {metric['mechanism']}, epsilon {metric['epsilon']}, "
-    table = Table(title=title + f"{metric['contributors']} contributors", title_justify="left")
+    title = f"{metric['name']}: {metric['mechanism']}, epsilon {metric['epsilon']}, n = {metric['contributors']}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("value")
-    for column in ("estimate", "standard error", "95 % interval", "truth", "off by (SE)"):
-        table.add_column(column, justify="right")
+    for column in ("estimate", "SE", "95 % interval", "truth", "off by"):
+        table.add_column(column, justify="right", no_wrap=True)
     for e in metric["estimates"]:
         if e["estimate"] is None:
             table.add_row(e["label"], "-", "-", "-", "-", "-")
@@ -57,7 +60,7 @@ def _metric_table(metric: Mapping[str, Any]) -> Table:
         off = standard_errors_off(e)
         table.add_row(
             e["label"], f"{e['estimate']:,.2f}", f"{e['standard_error']:,.2f}", f"{low:,.2f} .. {high:,.2f}",
-            "-" if e["truth"] is None else f"{e['truth']:,.2f}", "-" if off is None else f"{off:.1f}",
+            "-" if e["truth"] is None else f"{e['truth']:,.2f}", "-" if off is None else f"{off:.1f} SE",
         )  # fmt: skip
     return table
 
@@ -68,11 +71,15 @@ def _print_privacy(privacy: Mapping[str, Any], console: Console) -> None:
         f"Epsilon spent per user (local, pure; {privacy['devices']} users): "
         f"min {local['min']:g}, median {local['median']:g}, max {local['max']:g}"
     )
-    table = Table(title="Three users' ledgers", title_justify="left")
-    for column in ("device", "left before", "epsilon on the device", "epsilon at the collector"):
-        table.add_column(column)
+    console.print("Three users' ledgers:")
     for user in privacy["sample_users"]:
-        table.add_row(
-            user["device"], user["left_before"] or "stayed", user["epsilon_on_device"], user["epsilon_at_collector"]
+        stayed = f"left before {user['left_before']}" if user["left_before"] else "stayed"
+        console.print(f"  {user['device']} ({stayed.replace('_', ' ')})")
+        for entry in user["entries"]:
+            console.print(
+                f"    {entry['period_start']}  {entry['plan']} version {entry['version']}  "
+                f"epsilon {entry['epsilon']}  {entry['outcome']}"
+            )
+        console.print(
+            f"    spent: {user['epsilon_on_device']} on the device, {user['epsilon_at_collector']} at the collector"
         )
-    console.print(table)

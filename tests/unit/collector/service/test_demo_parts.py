@@ -1,0 +1,152 @@
+"""The demo's own logic, without running it: who drops out where, rows to devices, truth and verdict."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import ConfigurationError
+from client_sdk.plan import Plan, parse_plan
+from collector.service.demo import result
+from collector.service.demo.fleet import builtin_plan, csv_fleet, generated_fleet
+from collector.service.demo.run import DROP_STEPS, DeviceRun, drop_schedule, true_values
+
+CSV_PLAN = """
+[plan]
+name = "facts"
+version = 1
+period = "1d"
+[cohort]
+min_size = 3
+target_size = 8
+max_wait = "10s"
+corrupt_fraction = 0.1
+dropout_fraction = 0.1
+[budget]
+lifetime = 100
+[metrics.seconds]
+kind = "numeric"
+lower = 0
+upper = 100
+epsilon = 1.0
+on_device = "mean"
+[metrics.os]
+kind = "categorical"
+categories = ["a", "b"]
+other = "other"
+epsilon = 1.0
+"""
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return parse_plan(CSV_PLAN)
+
+
+@pytest.mark.parametrize("devices", [5, 6, 7, 20, 99, 100, 101, 300, 1000])
+@pytest.mark.parametrize("dropout", [0.0, 0.1, 0.3, 1.0])
+def test_the_builtin_plan_scales_to_the_fleet(devices: int, dropout: float) -> None:
+    plan = parse_plan(builtin_plan(devices, dropout))
+    assert plan.cohort.target_size <= devices
+    assert plan.round_rules().min_roster <= devices
+    assert all(len(r) > 0 or dropout >= 0 for r in generated_fleet(plan, devices).readings)
+
+
+def test_dropouts_are_spread_over_steps_and_fleet() -> None:
+    schedule = drop_schedule(300, 0.1)
+    assert len(schedule) == 30
+    assert set(Counter(schedule.values()).values()) == {7, 8}
+    assert set(schedule.values()) == set(DROP_STEPS)
+    for third in range(3):
+        assert sum(third * 100 <= number < (third + 1) * 100 for number in schedule) == 10
+    assert drop_schedule(300, 0.0) == {}
+
+
+def test_rows_become_devices_and_what_is_left_out_is_counted(tmp_path: Path, plan: Plan) -> None:
+    rows = "dev,date,os,seconds,unused\n1,2020-01-01,a,10,x\n2,2020-01-01,b,,x\n1,2020-01-02,,20,x\n"
+    rows += ",2020-01-01,a,3,x\n3,2020-01-01,zz,7,x\n4,2020-01-01,a,5,x\n5,2020-01-01\n"
+    path = tmp_path / "facts.csv.gz"
+    path.write_bytes(gzip.compress(rows.encode()))
+    fleet = csv_fleet(path, "dev", plan, devices=2)
+    assert [sorted(map(str, r)) for r in fleet.readings] == [
+        ["('os', 'a')", "('seconds', 10.0)", "('seconds', 20.0)"],
+        ["('os', 'zz')", "('seconds', 7.0)"],
+    ]
+    assert fleet.left_out == {"rows_without_device": 1, "incomplete_devices": 2, "further_devices": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "device_column", "words"),
+    [
+        ("dev,os,seconds\n1,a,ten\n", "dev", ["line 2", "'seconds'", "not a number"]),
+        ("dev,os\n1,a\n", "dev", ["no column 'seconds'"]),
+        ("dev,os,seconds\n1,a,1\n", "device", ["no column 'device'"]),
+        ("dev,os,seconds\n1,a,1\n", "dev", ["1 of 1 devices", "5 asked for"]),
+        ("", "dev", ["no column 'dev'"]),
+        ("dev,os,seconds\n\xff\xfe,a,1\n", "dev", ["not a readable CSV file"]),
+    ],
+)
+def test_a_wrong_file_is_one_clear_line(
+    tmp_path: Path, plan: Plan, content: str, device_column: str, words: list[str]
+) -> None:
+    path = tmp_path / "facts.csv"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(ConfigurationError) as caught:
+        csv_fleet(path, device_column, plan, devices=5)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(word in message for word in [str(path), *words])
+    assert "ten" not in message.replace("written", ""), "a cell is a reading: it stays out of the message"
+
+
+def test_a_broken_gzip_is_one_clear_line(tmp_path: Path, plan: Plan) -> None:
+    path = tmp_path / "facts.csv.gz"
+    path.write_bytes(b"no gzip at all")
+    with pytest.raises(ConfigurationError, match="not a readable CSV file"):
+        csv_fleet(path, "dev", plan, devices=5)
+
+
+def test_truth_is_taken_after_on_device_and_clipping(plan: Plan) -> None:
+    values = true_values(plan, [("seconds", 150.0), ("seconds", 170.0), ("os", "never heard of")])
+    assert values == {"seconds": 100, "os": "other"}
+    metric = plan.metrics["os"]
+    assert result.true_estimates(metric, ["a", "other", "a"]) == [2.0, 0.0, 1.0]
+    assert result.true_estimates(plan.metrics["seconds"], [10.0, 30.0]) == [20.0]
+    assert result.true_estimates(metric, []) == [None, None, None]
+
+
+def _device(spent: int = 1) -> DeviceRun:
+    return DeviceRun(0, "d", {}, None, spent, {})
+
+
+ROUND = {"outcome": "released", "contributors": 9}
+
+
+def _metric(estimate: float | None, truth: float | None) -> dict[str, object]:
+    return {"estimates": [{"estimate": estimate, "standard_error": 1.0, "truth": truth}]}
+
+
+def test_the_verdict_fails_an_estimate_too_far_from_its_truth() -> None:
+    ok, text = result._verdict([ROUND], [_metric(10.0, 5.0)], [_device()], {"d": 1})
+    assert ok
+    assert text.startswith("OK: 1 of 1 rounds released 9 reports")
+    ok, text = result._verdict([ROUND], [_metric(10.1, 5.0)], [_device()], {"d": 1})
+    assert not ok
+    assert "5.1 standard errors" in text
+
+
+def test_the_verdict_fails_where_nothing_was_released() -> None:
+    ok, text = result._verdict(
+        [{"outcome": "aborted", "contributors": 0}], [_metric(None, None)], [_device()], {"d": 0}
+    )
+    assert not ok
+    assert "nothing was released" in text
+
+
+def test_the_verdict_fails_where_a_device_booked_less_than_the_collector() -> None:
+    ok, text = result._verdict([ROUND], [_metric(5.0, 5.0)], [_device(spent=1)], {"d": 2})
+    assert not ok
+    assert "booked less" in text
