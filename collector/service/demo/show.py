@@ -33,9 +33,9 @@ def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
     table = Table(
         title="Rounds (shares .. unmask: how many left before that step; n: contributors)", title_justify="left"
     )
-    for column in ("cohort", "joined", *(step.split("_")[0] for step in DROP_STEPS), "n", "seconds"):
+    for column in ("cohort", "joined", *(step.split("_")[0] for step in DROP_STEPS), "n", "s"):
         table.add_column(column, justify="left" if column == "cohort" else "right", no_wrap=True)
-    table.add_column("outcome")
+    table.add_column("outcome", min_width=8)
     for r in rounds:
         drops = r["dropouts"]
         table.add_row(

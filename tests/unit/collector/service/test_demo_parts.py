@@ -12,7 +12,7 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan, parse_plan
 from collector.service.demo import result
 from collector.service.demo.fleet import builtin_plan, csv_fleet, generated_fleet
-from collector.service.demo.run import DROP_STEPS, DeviceRun, drop_schedule, true_values
+from collector.service.demo.run import DROP_STEPS, DeviceRun, cohort_batches, drop_schedule, true_values
 
 CSV_PLAN = """
 [plan]
@@ -63,6 +63,13 @@ def test_dropouts_are_spread_over_steps_and_fleet() -> None:
     for third in range(3):
         assert sum(third * 100 <= number < (third + 1) * 100 for number in schedule) == 10
     assert drop_schedule(300, 0.0) == {}
+
+
+def test_the_remainder_joins_the_last_cohort() -> None:
+    assert [len(b) for b in cohort_batches(300, 100)] == [100, 100, 100]
+    assert [len(b) for b in cohort_batches(399, 100)] == [100, 100, 199]
+    assert [len(b) for b in cohort_batches(60, 100)] == [60]
+    assert [n for b in cohort_batches(21, 8) for n in b] == list(range(21))
 
 
 def test_rows_become_devices_and_what_is_left_out_is_counted(tmp_path: Path, plan: Plan) -> None:
