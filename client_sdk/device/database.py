@@ -1,0 +1,152 @@
+"""The device's SQLite file: its schema, one connection per transaction, errors named after what to do.
+
+Rules of this file: no connection outlives its transaction, so no descriptor is held, and no fork happens inside
+one (SQLite's own locks would stay taken in the child for good); rollback journal with synchronous=EXTRA (FULL plus
+the folder's entry), because "charged" and "handed over" must hold before a byte leaves the device; a newer
+version's file is refused before anything is written. What it does not do: it knows nothing of budgets or reports.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from client_sdk.device import fork_gate
+from client_sdk.device.files import StoreDamagedError, StoreUnavailableError, refuse_link
+from client_sdk.errors import StorageError
+
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 5.0
+BUSY_STEP_S = 0.1
+"""How long SQLite itself waits for a lock; longer waits happen outside the gate, where they hold up no fork."""
+
+BUSY_PAUSE_S = 0.01
+JOURNAL_SUFFIX = "-journal"
+
+SCHEMA = """
+CREATE TABLE identity (one INTEGER PRIMARY KEY CHECK (one = 1), seed BLOB NOT NULL, enrolled_at REAL);
+CREATE TABLE plans (hash BLOB PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, pinned_at REAL);
+-- what was charged: never deleted, and the reason why one period has one report whatever happens
+CREATE TABLE ledger (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
+    micro_epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, seal_id BLOB NOT NULL, sealed_by BLOB NOT NULL,
+    PRIMARY KEY (plan_name, period_start));
+-- spending known only from elsewhere (mirror, collector) after a damaged ledger: counts for every plan name
+CREATE TABLE carried (micro_epsilon INTEGER NOT NULL, noted_at REAL NOT NULL);
+-- perturbed reports on their way: sealed (hand_overs 0), then handed over; how each ended stands in log
+CREATE TABLE spool (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
+    report BLOB NOT NULL, micro_epsilon INTEGER NOT NULL, sealed_at REAL NOT NULL, expires_at REAL NOT NULL,
+    not_before REAL NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, hand_overs INTEGER NOT NULL DEFAULT 0,
+    min_cohort INTEGER NOT NULL, PRIMARY KEY (plan_name, period_start));
+CREATE TABLE log (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
+    digest BLOB NOT NULL, micro_epsilon INTEGER NOT NULL, outcome TEXT NOT NULL, resent INTEGER NOT NULL,
+    round_id TEXT, contributors INTEGER, roster_size INTEGER, finished_at REAL NOT NULL,
+    PRIMARY KEY (plan_name, period_start));
+-- readings of an open period, sealed with the host's key
+CREATE TABLE open_periods (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
+    sealed BLOB NOT NULL, kept_at REAL NOT NULL, PRIMARY KEY (plan_name, period_start));
+CREATE TABLE counters (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+"""
+
+_UNAVAILABLE = {
+    "SQLITE_FULL": "the disk is full; free some space, nothing was sent or lost",
+    "SQLITE_BUSY": "locked by another process",
+    "SQLITE_LOCKED": "locked by another connection",
+    "SQLITE_READONLY": "the file or its file system is read-only",
+    "SQLITE_IOERR": "the disk does not answer (full or failing?)",
+    "SQLITE_CANTOPEN": "cannot be opened (permissions, disk full, or too many open files?)",
+    "SQLITE_NOMEM": "out of memory",
+    "SQLITE_PERM": "permission denied",
+}
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+
+
+@contextmanager
+def transaction(path: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iterator[sqlite3.Connection]:
+    """One write transaction on the file at `path`: committed when the block ends, else rolled back.
+
+    Raises StoreUnavailableError (try again later), StoreDamagedError, or StorageError (a newer schema).
+    """
+    if not refuse_link(path):
+        raise StoreDamagedError(f"{path}: missing")
+    refuse_link(path + JOURNAL_SUFFIX)
+    deadline = time.monotonic() + busy_timeout_s
+    while True:
+        with fork_gate.closed(), _errors_translated(path), closing(_connect(path)) as connection:
+            if _begin(connection, path, last_try=time.monotonic() >= deadline):
+                yield from _committed(connection)
+                return
+        time.sleep(BUSY_PAUSE_S)
+
+
+def _begin(connection: sqlite3.Connection, path: str, *, last_try: bool) -> bool:
+    """False: another process is writing, and there is time to try again."""
+    version = schema_version(connection)
+    if version > SCHEMA_VERSION:
+        raise StorageError(
+            f"{path}: written by a newer version (schema {version}, this one knows {SCHEMA_VERSION}); "
+            "update ldp-telemetry; nothing was changed"
+        )
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if last_try or not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            raise
+        return False
+    return True
+
+
+def _committed(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_STEP_S, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA synchronous = EXTRA")
+    return connection
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """0 for an empty file, else the version that wrote it."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def create_schema(connection: sqlite3.Connection, path: str) -> None:
+    """All tables, in the caller's transaction. StorageError where the file holds somebody else's."""
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise StorageError(f"{path}: not a store of this package; choose another data_dir")
+    for statement in SCHEMA.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def check_integrity(connection: sqlite3.Connection, path: str) -> None:
+    """StoreDamagedError where the pages do not fit together."""
+    answer = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if answer != "ok":
+        raise StoreDamagedError(f"{path}: damaged")
+
+
+@contextmanager
+def _errors_translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        if name.startswith(_DAMAGED):
+            raise StoreDamagedError(f"{path}: damaged") from None
+        for prefix, advice in _UNAVAILABLE.items():
+            if name.startswith(prefix):
+                raise StoreUnavailableError(f"{path}: {advice}") from None
+        # its text may quote a statement, never a bound value; the class is enough to find the place
+        raise StorageError(f"{path}: {type(error).__name__} ({name or 'unknown'})") from error

@@ -1,0 +1,291 @@
+"""One pass over the spool: connect, enrol where needed, carry each due report through a round, book the result.
+
+Rules of this file: every attempt carries the spooled bytes; a report leaves the spool only for a receipt,
+"already counted", or a stated limit, always counted; whatever fails is tried again after a backoff with full
+jitter that is stored, so a restart does not forget it; nothing of the network raises into the host.
+What it does not do: it starts no thread and sleeps for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from client_sdk.device.period import ID_BYTES, uniform
+from client_sdk.device.reporting import Outages
+from client_sdk.device.session import LedgerBehindError, NoLongerWaitingError, Outcome, Session
+from client_sdk.device.spool import Lease, SpoolEntry
+from client_sdk.device.storage import LEASE_S, DeviceStore
+from client_sdk.device.transport import CallFailedError, Connection, Stream, Transport
+from client_sdk.device.views import UploadSummary
+from client_sdk.errors import (
+    AbortReason,
+    PlanError,
+    RefusalReason,
+    RemoteProtocolError,
+    StorageError,
+    TelemetryError,
+    WireError,
+)
+from client_sdk.identity import IdentityKey, enrolment_message
+from client_sdk.mechanisms import Entropy
+from client_sdk.plan import Plan, parse_plan
+from client_sdk.report import unpack_vector
+from client_sdk.secagg.messages import AlreadyCounted, ComeBack, Receipt
+from client_sdk.secagg.participant import Participant
+from client_sdk.wire.messages import EnrolRequest, GetPlanRequest
+
+BACKOFF_BASE_S = 2.0
+BACKOFF_CAP_S = 3600.0
+LASTING_REFUSAL_ATTEMPTS = 8
+"""A refusal that will not pass by itself backs off as if it were at least the ninth in a row."""
+
+COLLECTOR = "collector"
+STORE = "device store"
+ENROLMENT = "enrolment"
+LEDGER = "ledger"
+
+BeforeSend = Callable[[str], object]
+
+
+@dataclass
+class Delivery:
+    """Carries reports from one folder's spool to one collector.
+
+    token: a single-use enrolment token, forgotten when it has been used.
+    """
+
+    transport: Transport
+    clock: Callable[[], float]
+    entropy: Entropy
+    token: str | None = field(default=None, repr=False)
+    outages: Outages = field(default_factory=Outages, repr=False)
+    session: Session | None = field(default=None, repr=False)
+    _owner: bytes = field(default_factory=lambda: os.urandom(ID_BYTES), repr=False)
+    _plans: dict[bytes, Plan] = field(default_factory=dict, repr=False)
+
+    @property
+    def in_round(self) -> bool:
+        """Would stopping now cost others a dropout?"""
+        session = self.session
+        return session is not None and session.in_round
+
+    async def run(
+        self, store: DeviceStore, *, everything: bool, before_send: BeforeSend | None = None
+    ) -> UploadSummary:
+        """Try every report that is due (or all that wait). Raises only what `before_send` raises, and StorageError."""
+        summary = UploadSummary()
+        now = self.clock()
+        lease = Lease(self._owner, os.getpid(), _node(), now + LEASE_S)
+        entries = store.begin_run(lease, now, everything=everything, alive=_lives)
+        if entries is None:
+            summary.add(RefusalReason.OTHER_PROCESS.value)
+        elif entries:
+            try:
+                await self._deliver(store, entries, before_send, summary)
+            finally:
+                store.end_run(self._owner)
+        summary.waiting, summary.next_attempt_at = store.waiting(), store.next_due()
+        return summary
+
+    async def _deliver(
+        self, store: DeviceStore, entries: list[SpoolEntry], before_send: BeforeSend | None, summary: UploadSummary
+    ) -> None:
+        seed, enrolled = store.identity()
+        identity = IdentityKey(seed)
+        started = time.monotonic()
+        async with self.transport.connect() as connection:
+            try:
+                if not enrolled and self.token is not None:
+                    await self._enrol(store, connection, identity, self.token)
+            except (CallFailedError, WireError) as error:
+                self._book_failure(store, entries[0], error, summary)
+                return
+            for entry in entries:
+                # the lease is not renewed: leave the rest to the next pass well before it ends
+                if time.monotonic() - started > LEASE_S / 2:
+                    return
+                if not await self._deliver_one(store, connection, identity, entry, before_send, summary):
+                    return
+
+    async def _enrol(self, store: DeviceStore, connection: Connection, identity: IdentityKey, token: str) -> None:
+        try:
+            await connection.enrol(EnrolRequest(token, identity.public_key, identity.sign(enrolment_message(token))))
+        except CallFailedError as error:
+            if error.status == "permission_denied":
+                self.token = None  # used up, expired or wrong: no repeat can help
+                self.outages.begin(ENROLMENT, "the collector refused the enrolment token; issue a new one")
+            raise
+        store.set_enrolled(self.clock())
+        self.token = None
+        self.outages.end(ENROLMENT)
+
+    async def fetch_plan(self, store: DeviceStore) -> Plan:
+        """The collector's plan, pinned from now on. CallFailedError, WireError, PlanError, RemoteProtocolError."""
+        async with self.transport.connect() as connection:
+            answer = await connection.get_plan(GetPlanRequest())
+        plan = parse_plan(answer.toml)
+        if plan.hash != answer.plan_hash:
+            raise RemoteProtocolError(AbortReason.MALFORMED, "the plan is not what its hash says")
+        store.pin_plan(plan.name, plan.hash, plan.text, self.clock())
+        return plan
+
+    async def _deliver_one(
+        self,
+        store: DeviceStore,
+        connection: Connection,
+        identity: IdentityKey,
+        entry: SpoolEntry,
+        before_send: BeforeSend | None,
+        summary: UploadSummary,
+    ) -> bool:
+        """Book what became of one report. False: stop this pass."""
+        try:
+            plan = self._plan(entry)
+            if entry.resent and plan.delivery.resend == "never":
+                store.give_up(entry.key, RefusalReason.RESEND_NEVER, self.clock())
+                summary.add(RefusalReason.RESEND_NEVER.value)
+                return True
+            participant = self._participant(store, identity, entry, plan)
+            if participant is None:
+                summary.add(RefusalReason.STORAGE.value)
+                return True
+            outcome = await self._attempt(store, connection.participate(), participant, entry, plan, before_send)
+        except NoLongerWaitingError:
+            return True
+        except LedgerBehindError as error:
+            self.outages.begin(LEDGER, f"{error}; the budget counts as used up until reset_ledger()")
+            summary.add(RefusalReason.LEDGER_DAMAGED.value)
+            return False
+        except StorageError:
+            raise
+        except (TelemetryError, TimeoutError) as error:
+            return self._book_failure(store, entry, error, summary)
+        self._book_outcome(store, entry, outcome, summary)
+        return True
+
+    def _plan(self, entry: SpoolEntry) -> Plan:
+        if entry.plan_hash not in self._plans:
+            self._plans[entry.plan_hash] = parse_plan(entry.plan_text)
+        return self._plans[entry.plan_hash]
+
+    def _participant(
+        self, store: DeviceStore, identity: IdentityKey, entry: SpoolEntry, plan: Plan
+    ) -> Participant | None:
+        try:
+            vector = unpack_vector(entry.report)
+        except StorageError:
+            store.give_up(entry.key, RefusalReason.STORAGE, self.clock())
+            return None
+        report_id = identity.report_id(plan.name, entry.period_start)
+        return Participant(
+            identity,
+            plan.hash,
+            entry.period_start,
+            report_id,
+            vector,
+            plan.round_rules(),
+            entry.resent,
+            entry.min_cohort,
+            self.entropy,
+        )
+
+    async def _attempt(
+        self,
+        store: DeviceStore,
+        stream: Stream,
+        participant: Participant,
+        entry: SpoolEntry,
+        plan: Plan,
+        before_send: BeforeSend | None,
+    ) -> Outcome:
+        self.session = Session(
+            stream,
+            participant,
+            max_wait_s=plan.cohort.max_wait_s,
+            on_joined=store.note_collector_total,
+            hand_over=lambda: store.hand_over(entry.key),
+            before_send=before_send,
+        )
+        try:
+            return await self.session.run()
+        finally:
+            self.session = None
+
+    def _book_outcome(self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome, summary: UploadSummary) -> None:
+        now = self.clock()
+        self.outages.end(COLLECTOR)
+        if isinstance(outcome, Receipt):
+            reason = "counted"
+            store.finish(
+                entry.key,
+                reason,
+                now,
+                round_id=outcome.round_id,
+                contributors=outcome.contributors,
+                roster_size=outcome.roster_size,
+            )
+        elif isinstance(outcome, AlreadyCounted):
+            reason = "already_counted"
+            store.finish(entry.key, reason, now, round_id=outcome.round_id, contributors=outcome.contributors)
+        elif isinstance(outcome, ComeBack):
+            reason = "come_back"
+            at = max(outcome.at, now) + uniform(outcome.jitter_s, self.entropy)
+            store.postpone(entry.key, at, reason, failed=False)
+        else:
+            reason = f"aborted_{_known_reason(outcome.reason)}"
+            store.postpone(entry.key, now + self._backoff_s(entry.attempts), reason, failed=True)
+        summary.add(reason)
+
+    def _book_failure(self, store: DeviceStore, entry: SpoolEntry, error: Exception, summary: UploadSummary) -> bool:
+        """Put the report off. False: the collector itself is out of reach, so stop this pass."""
+        reason, attempts = failure_reason(error), entry.attempts
+        out_of_reach = isinstance(error, TimeoutError) or (isinstance(error, CallFailedError) and error.out_of_reach)
+        if isinstance(error, CallFailedError) and error.lasting:
+            attempts = max(attempts, LASTING_REFUSAL_ATTEMPTS)
+        self.outages.begin(COLLECTOR, f"report not delivered ({reason}); it waits on disk and is tried again")
+        not_before = self.clock() + self._backoff_s(attempts)
+        store.postpone(entry.key, not_before, reason, failed=True, everything=out_of_reach)
+        summary.add(reason)
+        return not out_of_reach
+
+    def _backoff_s(self, attempts: int) -> float:
+        """Exponential with full jitter."""
+        return uniform(min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(attempts, 32)), self.entropy)
+
+
+def failure_reason(error: Exception) -> str:
+    """The counter's name for an attempt that ended with `error`."""
+    if isinstance(error, CallFailedError):
+        return f"rpc_{error.status}"
+    if isinstance(error, RemoteProtocolError):
+        return f"left_{error.reason.value}"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, WireError):
+        return "malformed_answer"
+    return "plan_error" if isinstance(error, PlanError) else "failed"
+
+
+def _known_reason(text: str) -> str:
+    """The collector's word, if it is one of ours: what it invents must not become a counter."""
+    return text if text in {reason.value for reason in AbortReason} else "other"
+
+
+def _node() -> str:
+    """This machine's (or container's) name: a process id means nothing on another one."""
+    return os.uname().nodename if hasattr(os, "uname") else ""
+
+
+def _lives(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # there is no harmless way to ask; the lease's end decides
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

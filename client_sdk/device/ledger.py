@@ -1,0 +1,142 @@
+"""The ledger's rows: what this identity has spent, and whether one more report may be made.
+
+Rules of this file: every function works inside the caller's write transaction, so that check and charge are
+one step over all processes; the plan's limits count the plan's name over all versions, the host's own limits
+count every name in the folder; spending known only from elsewhere (`carried`) counts for both. A charge is
+never refunded. What it does not do: it opens nothing and commits nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from client_sdk.accounting.budget import Limits, charge_time, check_charge, spent_in_window
+from client_sdk.device.records import SealedReport
+from client_sdk.errors import RefusalReason
+
+MAX_MICRO_EPSILON = 2**62
+"""A total from elsewhere is cut to this: still more than any budget, and two of them fit SQLite's integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Micro-epsilon spent in the rolling 24 hours and ever."""
+
+    rolling_24h_micro: int
+    lifetime_micro: int
+
+
+def spent(db: sqlite3.Connection, now: float, plan_name: str | None = None) -> Spent:
+    """By one plan's name, or by all of them. A clock set back renews nothing."""
+    rows = [
+        (row["charged_at"], row["micro_epsilon"])
+        for row in db.execute(
+            "SELECT charged_at, micro_epsilon FROM ledger WHERE :name IS NULL OR plan_name = :name "
+            "UNION ALL SELECT noted_at, micro_epsilon FROM carried",
+            {"name": plan_name},
+        )
+    ]
+    window_end = charge_time(now, last_charge(db))
+    return Spent(spent_in_window(rows, window_end), sum(micro for _, micro in rows))
+
+
+def last_charge(db: sqlite3.Connection) -> float | None:
+    """When the newest charge of any plan was booked."""
+    row = db.execute(
+        "SELECT max(at) FROM (SELECT max(charged_at) AS at FROM ledger UNION ALL SELECT max(noted_at) FROM carried)"
+    ).fetchone()
+    return None if row[0] is None else float(row[0])
+
+
+def total_micro(db: sqlite3.Connection) -> int:
+    """Everything ever charged to this identity."""
+    row = db.execute(
+        "SELECT (SELECT coalesce(sum(micro_epsilon), 0) FROM ledger) "
+        "+ (SELECT coalesce(sum(micro_epsilon), 0) FROM carried)"
+    ).fetchone()
+    return int(row[0])
+
+
+def check(
+    db: sqlite3.Connection, plan_name: str, cost_micro: int, plan_limits: Limits, host_limits: Limits, now: float
+) -> None:
+    """Pass silently, or BudgetExceededError naming the first limit that the charge would break."""
+    by_plan = spent(db, now, plan_name)
+    check_charge(plan_limits, by_plan.rolling_24h_micro, by_plan.lifetime_micro, cost_micro)
+    by_all = spent(db, now)
+    check_charge(host_limits, by_all.rolling_24h_micro, by_all.lifetime_micro, cost_micro)
+
+
+def damage(db: sqlite3.Connection) -> tuple[str, int] | None:
+    """Why the ledger cannot be believed, and the largest total known; None for a sound one."""
+    row = db.execute("SELECT value FROM meta WHERE key = 'damage'").fetchone()
+    if row is None:
+        return None
+    claimed = db.execute("SELECT value FROM meta WHERE key = 'claimed_micro_epsilon'").fetchone()
+    return str(row[0]), int(claimed[0])
+
+
+def mark_damaged(db: sqlite3.Connection, why: str, claimed_micro: int) -> None:
+    """From here the budget counts as used up, until `reset`. The largest claim and the first reason stay.
+
+    What waits may have left the device in the life that this ledger does not remember: it is `resent` then.
+    """
+    before = damage(db)
+    if before is not None:
+        why, claimed_micro = before[0], max(before[1], claimed_micro)
+    for key, value in (("damage", why), ("claimed_micro_epsilon", min(claimed_micro, MAX_MICRO_EPSILON))):
+        db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
+    db.execute("UPDATE spool SET hand_overs = max(hand_overs, 1)")
+
+
+def reset(db: sqlite3.Connection, now: float) -> int:
+    """Believe the ledger again, with the largest total known booked as spent now. Returns that total.
+
+    When the missing charges were made nobody knows, so they fill the rolling window from now on.
+    """
+    found = damage(db)
+    if found is None:
+        return total_micro(db)
+    missing = found[1] - total_micro(db)
+    if missing > 0:
+        db.execute(
+            "INSERT INTO carried (micro_epsilon, noted_at) VALUES (?, ?)",
+            (missing, charge_time(now, last_charge(db))),
+        )
+    db.execute("DELETE FROM meta WHERE key IN ('damage', 'claimed_micro_epsilon')")
+    return total_micro(db)
+
+
+def earlier_seal(db: sqlite3.Connection, sealed: SealedReport) -> sqlite3.Row | None:
+    """The row of whoever sealed this plan's period before, over all processes and versions."""
+    row: sqlite3.Row | None = db.execute(
+        "SELECT seal_id, sealed_by, charged_at FROM ledger WHERE plan_name = ? AND period_start = ?",
+        (sealed.plan_name, sealed.period_start),
+    ).fetchone()
+    return row
+
+
+def why_not_again(earlier: sqlite3.Row, sealed: SealedReport) -> RefusalReason | None:
+    """None: it is this very sealing, whose commit went through although it looked otherwise."""
+    if earlier["seal_id"] == sealed.seal_id:
+        return None
+    if earlier["sealed_by"] != sealed.sealed_by and earlier["charged_at"] >= sealed.opened_at:
+        return RefusalReason.OTHER_PROCESS
+    return RefusalReason.PERIOD_SEALED
+
+
+def charge(db: sqlite3.Connection, sealed: SealedReport) -> None:
+    """Book one report. The primary key refuses a second one for the same plan name and period."""
+    db.execute(
+        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            sealed.plan_name,
+            sealed.period_start,
+            sealed.plan_hash,
+            sealed.micro_epsilon,
+            charge_time(sealed.sealed_at, last_charge(db)),
+            sealed.seal_id,
+            sealed.sealed_by,
+        ),
+    )

@@ -1,0 +1,49 @@
+"""Rows of the device's store as frozen values. Times in seconds since the epoch, amounts in micro-epsilon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from client_sdk.accounting.budget import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class SealedReport:
+    """A perturbed report that wants to be charged and spooled. Times in seconds since the epoch.
+
+    opened_at: when this process opened the period. min_cohort: the device's own floor for contributors.
+    seal_id: names this sealing, so that a repeat after an unclear commit is recognised. sealed_by: names the
+    process.
+    """
+
+    plan_name: str
+    plan_hash: bytes
+    plan_text: str = field(repr=False)
+    period_start: int
+    report: bytes = field(repr=False)
+    micro_epsilon: int
+    sealed_at: float
+    not_before: float
+    expires_at: float
+    opened_at: float
+    min_cohort: int
+    plan_limits: Limits
+    seal_id: bytes
+    sealed_by: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """What became of one report. `digest` is SHA-256 of its bytes; round and cohort only where it was counted."""
+
+    plan_name: str
+    period_start: int
+    plan_hash: bytes
+    digest: bytes
+    micro_epsilon: int
+    outcome: str
+    resent: bool
+    round_id: str | None
+    contributors: int | None
+    roster_size: int | None
+    finished_at: float

@@ -1,0 +1,132 @@
+"""From an open period to a charged and spooled report, or to an encrypted row for the next process.
+
+Rules of this file: a period's readings are perturbed once and dropped in the same moment; a sealed report that
+the store cannot take waits in memory, bounded, and is offered again with the same bytes; a report too old to
+be taken is not even charged. What it does not do: it sends nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from client_sdk.device.period import ID_BYTES, OpenPeriod
+from client_sdk.errors import RefusalReason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client_sdk.device.access import StoreAccess
+    from client_sdk.device.recorder import Recorder
+    from client_sdk.device.records import SealedReport
+    from client_sdk.device.settings import Settings
+    from client_sdk.mechanisms import Entropy
+    from client_sdk.plan import Plan
+
+MAX_UNSTORED = 8
+"""Sealed reports kept in memory while the store does not answer; beyond this the oldest is given up."""
+
+
+class Sealer:
+    """Opens, seals and keeps the periods of one client."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float],
+        entropy: Entropy,
+        recorder: Recorder,
+        access: StoreAccess,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._entropy = entropy
+        self._recorder = recorder
+        self._access = access
+        self._sealed_by = os.urandom(ID_BYTES)
+        self._lock = threading.RLock()
+        self._unstored: list[tuple[SealedReport, int]] = []  # with the number of its readings
+
+    def open_period(self, plan: Plan) -> None:
+        """Record under `plan` from here on; go on with what an earlier process kept. Raises StorageError."""
+        now = self._clock()
+        period = self._kept_period(plan, now) or OpenPeriod(plan, now)
+        self._recorder.begin(period, sealed_already=self._access.store().is_sealed(plan.name, period.start))
+
+    def _kept_period(self, plan: Plan, now: float) -> OpenPeriod | None:
+        """The open period that was kept for this process; kept ones that are over wait for sealing."""
+        key = self._settings.seal_key
+        if key is None:
+            return None
+        from client_sdk.device import keep
+
+        current = None
+        for plan_hash, start, sealed in self._access.store().take_open_periods(plan.name):
+            state = keep.open_state(key, plan, start, sealed) if plan_hash == plan.hash else None
+            if state is None:
+                self._recorder.count("kept_period_lost")
+            elif start == plan.period_start(now):
+                current = OpenPeriod(plan, now, state, start)
+            else:
+                self._recorder.put_ended(OpenPeriod(plan, now, state, start))
+        return current
+
+    def keep_or_seal_open(self) -> None:
+        """Leave the open period to the next process, encrypted; without a key, seal it. Raises StorageError."""
+        key = self._settings.seal_key
+        if key is None:
+            self.seal_open(RefusalReason.CLOSED)
+            return
+        from client_sdk.device import keep
+
+        self.seal_ended()
+        period = self._recorder.take_open(RefusalReason.CLOSED)
+        if period is not None:
+            sealed = keep.seal_state(key, period.state, period.start, self._entropy)
+            plan = period.plan
+            self._access.store().keep_open_period(plan.name, plan.hash, period.start, sealed, self._clock())
+
+    def seal_open(self, reason: RefusalReason) -> None:
+        """Seal what has ended, and the open period too; its later readings are refused with `reason`."""
+        self._recorder.turn(self._clock())
+        period = self._recorder.take_open(reason)
+        if period is not None:
+            self._recorder.put_ended(period)
+        self.seal_ended()
+
+    def seal_ended(self) -> None:
+        """Perturb, charge and spool every period that has ended. Raises StorageError; then it is tried again."""
+        with self._lock:
+            now = self._clock()
+            self._recorder.turn(now)
+            for period in self._recorder.take_ended():
+                if period.expires_at() <= now:
+                    self._recorder.count(RefusalReason.EXPIRED.value)
+                else:
+                    self._unstored.append((self._perturb(period, now), period.readings))
+            while len(self._unstored) > MAX_UNSTORED:
+                del self._unstored[0]
+                self._recorder.count(RefusalReason.STORAGE.value)
+            self._store_sealed()
+
+    def _perturb(self, period: OpenPeriod, now: float) -> SealedReport:
+        return period.seal(now, self._entropy, min_cohort=self._settings.min_cohort, sealed_by=self._sealed_by)
+
+    def _store_sealed(self) -> None:
+        while self._unstored:
+            sealed, readings = self._unstored[0]
+            refused = self._access.store().seal(sealed, self._settings.host_limits)
+            del self._unstored[0]
+            self._access.works()
+            if refused in (RefusalReason.PERIOD_SEALED, RefusalReason.OTHER_PROCESS):
+                self._recorder.count(refused.value, readings)  # a report was made, these are not in it
+            elif refused is not None:
+                self._recorder.count(refused.value)
+            if refused is RefusalReason.LEDGER_DAMAGED:
+                self._access.outages().begin("ledger", "not to be believed; no report is made until reset_ledger()")
+
+    def drop(self) -> None:
+        """Forget what no store has taken yet."""
+        with self._lock:
+            self._unstored.clear()

@@ -1,0 +1,198 @@
+"""What the host configured: keyword first, then environment, then default; checked once, at construction.
+
+Rules of this file: a setting that cannot work raises ConfigurationError here, with one line that names it,
+never later in the background; plain text is allowed to this machine only; secrets (token, seal key) never
+show in a repr and the token is forgotten when it has been used. Environment: LDP_TELEMETRY_ENDPOINT,
+_DATA_DIR, _CA_FILE, _DISABLED. What it does not do: it opens no connection and creates no file.
+
+No dataclasses and no `typing` in here: this module is on the path of `from client_sdk import TelemetryClient`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from client_sdk.errors import ConfigurationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from client_sdk.accounting.budget import Amount, Limits
+
+ENVIRONMENT_PREFIX = "LDP_TELEMETRY_"
+MEMORY_SCHEME = "memory:"
+"""Endpoints of the test helpers' in-memory collector begin with this; no byte leaves the process."""
+
+SEAL_KEY_BYTES = 32
+MAX_TOKEN_CHARS = 256
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+
+
+class Settings:
+    """A client's configuration after checking. Attributes are plain values; see `TelemetryClient` for meanings."""
+
+    __slots__ = (
+        "background",
+        "can_upload",
+        "data_dir",
+        "disabled",
+        "endpoint",
+        "enrolment_token",
+        "host_limits",
+        "insecure",
+        "min_cohort",
+        "root_certificates",
+        "seal_key",
+    )
+
+    def __init__(
+        self,
+        *,
+        endpoint: str | None,
+        data_dir: str | os.PathLike[str] | None,
+        enrolment_token: str | None,
+        root_certificates: bytes | str | os.PathLike[str] | None,
+        insecure: bool,
+        max_epsilon_report: Amount | None,
+        max_epsilon_24h: Amount | None,
+        max_epsilon_lifetime: Amount | None,
+        min_cohort: int | None,
+        seal_key: bytes | None,
+        background: bool,
+        can_upload: Callable[[], bool] | None,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.disabled = _flag(environment, "DISABLED")
+        self.insecure = _boolean("insecure", insecure)
+        self.background = _boolean("background", background)
+        self.endpoint = _endpoint(endpoint or environment.get(ENVIRONMENT_PREFIX + "ENDPOINT"), insecure=self.insecure)
+        self.data_dir = _folder(data_dir or environment.get(ENVIRONMENT_PREFIX + "DATA_DIR"))
+        self.enrolment_token = _token(enrolment_token)
+        self.root_certificates = _certificates(
+            environment.get(ENVIRONMENT_PREFIX + "CA_FILE") if root_certificates is None else root_certificates
+        )
+        self.host_limits = _limits(max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime)
+        self.min_cohort = _min_cohort(min_cohort)
+        self.seal_key = _seal_key(seal_key)
+        if can_upload is not None and not callable(can_upload):
+            raise ConfigurationError("can_upload: must be a function without arguments that returns True or False")
+        self.can_upload = can_upload
+
+    @property
+    def in_memory(self) -> bool:
+        """Does the endpoint name a collector inside this process (test helpers only)?"""
+        return self.endpoint.startswith(MEMORY_SCHEME)
+
+    def __repr__(self) -> str:
+        return f"Settings(endpoint={self.endpoint!r}, data_dir={self.data_dir!r}, insecure={self.insecure})"
+
+
+def _boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name}: must be True or False, not {type(value).__name__}")
+    return value
+
+
+def _flag(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(ENVIRONMENT_PREFIX + name, "").strip().lower()
+    if text in _TRUE | _FALSE:
+        return text in _TRUE
+    raise ConfigurationError(f"{ENVIRONMENT_PREFIX}{name}: must be 1 or 0")
+
+
+def _endpoint(value: str | None, *, insecure: bool) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(
+            f"endpoint: give the collector's HOST:PORT (or set {ENVIRONMENT_PREFIX}ENDPOINT), e.g. "
+            "'collector.example:443'"
+        )
+    if value.startswith(MEMORY_SCHEME):
+        return value
+    host, separator, port = value.rpartition(":")
+    host_holds = host and not set(host) & set("/@?# \t\r\n") and (":" not in host or host.startswith("["))
+    if not (separator and host_holds and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ConfigurationError(f"endpoint: {value!r} is not HOST:PORT, e.g. 'collector.example:443'")
+    if insecure and not is_loopback(host):
+        raise ConfigurationError(
+            "insecure: plain text is allowed to this machine only (127.0.0.0/8, ::1, localhost); "
+            "leave insecure out and give root_certificates for an own CA"
+        )
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    """Does `host` (a name, or an address, IPv6 in brackets) name this machine, whatever a resolver says?"""
+    if host.lower() == "localhost":
+        return True
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _folder(value: str | os.PathLike[str] | None) -> str:
+    if value is None or not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise ConfigurationError(
+            f"data_dir: give a folder that only this app's user can write (or set {ENVIRONMENT_PREFIX}DATA_DIR)"
+        )
+    path = os.fspath(value)
+    if not isinstance(path, str) or "\0" in path:
+        raise ConfigurationError("data_dir: must be text without NUL")
+    return path
+
+
+def _token(value: str | None) -> str | None:
+    if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_TOKEN_CHARS):
+        raise ConfigurationError(f"enrolment_token: must be text of 1 to {MAX_TOKEN_CHARS} characters")
+    return value
+
+
+def _certificates(value: bytes | str | os.PathLike[str] | None) -> bytes | None:
+    if value is None:
+        return None
+    data, name = value, "root_certificates"
+    if isinstance(value, (str, os.PathLike)):
+        name = f"root_certificates: {os.fspath(value)!r}"
+        try:
+            with open(value, "rb") as file:
+                data = file.read(4 << 20)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if not isinstance(data, bytes) or b"-----BEGIN CERTIFICATE-----" not in data:
+        raise ConfigurationError(f"{name}: must hold certificates in PEM form")
+    return data
+
+
+def _limits(report: Amount | None, rolling_24h: Amount | None, lifetime: Amount | None) -> Limits:
+    from client_sdk.accounting.budget import Limits, limit_to_micro
+
+    amounts = {
+        "max_epsilon_report": report,
+        "max_epsilon_24h": rolling_24h,
+        "max_epsilon_lifetime": lifetime,
+    }
+    micro: dict[str, int | None] = {}
+    for name, amount in amounts.items():
+        try:
+            micro[name] = None if amount is None else limit_to_micro(amount)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{name}: {error}") from None
+    return Limits(*micro.values())
+
+
+def _min_cohort(value: int | None) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise ConfigurationError("min_cohort: must be a whole number of contributors, 0 or more")
+    return value
+
+
+def _seal_key(value: bytes | None) -> bytes | None:
+    if value is not None and (not isinstance(value, bytes) or len(value) != SEAL_KEY_BYTES):
+        raise ConfigurationError(f"seal_key: must be {SEAL_KEY_BYTES} bytes from the platform's keystore")
+    return value

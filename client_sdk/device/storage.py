@@ -1,0 +1,273 @@
+"""What a device keeps: its identity, its ledger, its spool. One SQLite file and a small mirror beside it.
+
+Rules of this file: a charge and the report it pays for are one transaction; the mirror (identity and lifetime
+total) is on the disk before that transaction commits; a ledger that is missing, damaged or lower than its
+mirror, or than what the collector has booked, counts as used up until `reset_ledger`, which takes the largest
+total known; one report per plan name and period, over all processes. No handle outlives a call, so a fork or
+a second process finds nothing half open.
+What it does not do: it keeps no reading and no round secret, and it cannot see a folder restored together
+with its mirror: only the collector's total can.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from client_sdk.accounting.budget import Limits
+from client_sdk.device import ledger, spool
+from client_sdk.device.database import BUSY_TIMEOUT_S, schema_version, transaction
+from client_sdk.device.files import (
+    DATABASE_NAME,
+    Mirror,
+    StoreDamagedError,
+    StoreUnavailableError,
+    prepare_folder,
+    write_mirror,
+)
+from client_sdk.device.opening import compare, open_store, readable_mirror, seed_of, settle_mirror
+from client_sdk.device.records import LogEntry, SealedReport
+from client_sdk.errors import BudgetExceededError, RefusalReason
+
+LEASE_S = 1800.0
+"""How long one process may work on the spool before others take over, in seconds."""
+
+
+class DeviceStore:
+    """The device's store in `data_dir`. Opening creates, checks, and repairs what is damaged.
+
+    Raises StoreUnavailableError where it cannot be used now, StorageError where it never can.
+    """
+
+    def __init__(self, data_dir: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        self.folder = prepare_folder(data_dir)
+        self.path = os.path.join(self.folder, DATABASE_NAME)
+        self.busy_timeout_s = busy_timeout_s
+        self._reopen()
+
+    def __repr__(self) -> str:
+        return f"DeviceStore({self.folder!r})"
+
+    def _reopen(self) -> None:
+        open_store(self.folder, self.path, self.busy_timeout_s)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with transaction(self.path, self.busy_timeout_s) as db:
+                if schema_version(db) == 0:
+                    raise StoreDamagedError(f"{self.path}: empty")
+                yield db
+        except StoreDamagedError:
+            self._reopen()
+            raise StoreUnavailableError(
+                f"{self.path}: was damaged and is put aside; the budget counts as used up until reset_ledger()"
+            ) from None
+
+    # --- identity and plans ---------------------------------------------------------------------------
+
+    def identity(self) -> tuple[bytes, bool]:
+        """The identity's seed (32 bytes, secret) and whether a collector has enrolled it."""
+        with self._transaction() as db:
+            enrolled = db.execute("SELECT enrolled_at FROM identity").fetchone()[0] is not None
+            return seed_of(db), enrolled
+
+    def set_enrolled(self, now: float) -> None:
+        """A collector has taken this identity on its list."""
+        with self._transaction() as db:
+            db.execute("UPDATE identity SET enrolled_at = ?", (now,))
+
+    def pinned_plan(self) -> str | None:
+        """Text of the plan that was fetched once, or None."""
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT text FROM plans WHERE pinned_at IS NOT NULL ORDER BY pinned_at DESC LIMIT 1"
+            ).fetchone()
+            return None if row is None else str(row[0])
+
+    def pin_plan(self, name: str, plan_hash: bytes, text: str, now: float) -> None:
+        """Keep a fetched plan for good."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO plans VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO UPDATE SET pinned_at = excluded.pinned_at",
+                (plan_hash, name, text, now),
+            )
+
+    # --- the ledger -----------------------------------------------------------------------------------
+
+    def seal(self, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
+        """Charge and spool in one transaction. None: done. A reason: nothing was charged, nothing will leave."""
+        refused = self._seal(sealed, host_limits)
+        if refused is None:
+            settle_mirror(self.folder, self.path, self.busy_timeout_s)
+        return refused
+
+    def _seal(self, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
+        with self._transaction() as db:
+            compare(db, readable_mirror(self.folder)[0])
+            earlier = ledger.earlier_seal(db, sealed)
+            if earlier is not None:
+                return ledger.why_not_again(earlier, sealed)
+            if ledger.damage(db) is not None:
+                return RefusalReason.LEDGER_DAMAGED
+            if len(sealed.report) > spool.MAX_BYTES:
+                return RefusalReason.TOO_LARGE
+            try:
+                ledger.check(
+                    db, sealed.plan_name, sealed.micro_epsilon, sealed.plan_limits, host_limits, sealed.sealed_at
+                )
+            except BudgetExceededError as error:
+                return error.reason
+            total = ledger.total_micro(db)
+            write_mirror(self.folder, Mirror(seed_of(db), total, total + sealed.micro_epsilon))
+            ledger.charge(db, sealed)
+            spool.insert(db, sealed)
+        return None
+
+    def is_sealed(self, plan_name: str, period_start: int) -> bool:
+        """Has any process sealed this period of this plan's name?"""
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT 1 FROM ledger WHERE plan_name = ? AND period_start = ?", (plan_name, period_start)
+            ).fetchone()
+            return row is not None
+
+    def spent(self, plan_name: str, now: float) -> tuple[ledger.Spent, ledger.Spent]:
+        """Spent by this plan's name, and by all names of this folder."""
+        with self._transaction() as db:
+            return ledger.spent(db, now, plan_name), ledger.spent(db, now)
+
+    def damage(self) -> str | None:
+        """Why the budget counts as used up, or None for a sound ledger."""
+        with self._transaction() as db:
+            found = ledger.damage(db)
+            return None if found is None else found[0]
+
+    def note_collector_total(self, micro_epsilon: int) -> bool:
+        """What the collector has booked for this identity. False: more than we know of, so ours was rolled back."""
+        with self._transaction() as db:
+            if min(micro_epsilon, ledger.MAX_MICRO_EPSILON) > ledger.total_micro(db):
+                ledger.mark_damaged(db, "the collector has booked more than the ledger holds", micro_epsilon)
+            return ledger.damage(db) is None
+
+    def reset_ledger(self, now: float) -> int:
+        """The host's explicit word that a damaged ledger may be used again. Returns the lifetime total, micro."""
+        with self._transaction() as db:
+            total = ledger.reset(db, now)
+        settle_mirror(self.folder, self.path, self.busy_timeout_s)
+        return total
+
+    # --- the spool ------------------------------------------------------------------------------------
+
+    def waiting(self) -> int:
+        """Reports in the spool."""
+        with self._transaction() as db:
+            return spool.waiting(db)
+
+    def give_up(self, key: tuple[str, int], reason: RefusalReason, now: float) -> None:
+        """Drop one report, counted; nothing is refunded."""
+        with self._transaction() as db:
+            spool.give_up(db, key, reason, now)
+
+    def next_due(self) -> float | None:
+        """When the next report wants to leave; None where none waits or the ledger is not to be believed."""
+        with self._transaction() as db:
+            return None if ledger.damage(db) is not None else spool.next_due(db)
+
+    def begin_run(
+        self, lease: spool.Lease, now: float, *, everything: bool, alive: spool.Alive
+    ) -> list[spool.SpoolEntry] | None:
+        """Expire what is too old, take the lease, return what is due. None: another process is at it."""
+        with self._transaction() as db:
+            spool.expire(db, now)
+            if ledger.damage(db) is not None:
+                return []
+            entries = spool.due(db, now, everything=everything)
+            if entries and not spool.take_lease(db, lease, now, LEASE_S, alive):
+                return None
+            return entries
+
+    def end_run(self, owner: bytes) -> None:
+        """Give the lease back."""
+        with self._transaction() as db:
+            spool.drop_lease(db, owner)
+
+    def hand_over(self, key: tuple[str, int]) -> bool:
+        """Commit that the report may have left, before its first byte does. False: it waits no more, send nothing."""
+        with self._transaction() as db:
+            return spool.hand_over(db, key)
+
+    def finish(
+        self,
+        key: tuple[str, int],
+        outcome: str,
+        now: float,
+        *,
+        round_id: str | None = None,
+        contributors: int | None = None,
+        roster_size: int | None = None,
+    ) -> None:
+        """The report is done with: out of the spool, into the log, counted under `outcome`."""
+        with self._transaction() as db:
+            if spool.finish(
+                db, key, outcome, now, round_id=round_id, contributors=contributors, roster_size=roster_size
+            ):
+                spool.count(db, outcome)
+
+    def postpone(
+        self, key: tuple[str, int], not_before: float, reason: str, *, failed: bool, everything: bool = False
+    ) -> None:
+        """Try again later, counted under `reason`; `everything`: the collector itself is out of reach."""
+        with self._transaction() as db:
+            spool.postpone(db, key, not_before, failed=failed)
+            if everything:
+                spool.postpone_all(db, not_before)
+            spool.count(db, reason)
+
+    def withdraw(self, reason: RefusalReason, now: float) -> None:
+        """Drop everything that waits, counted, and open periods that were kept. Nothing is refunded."""
+        with self._transaction() as db:
+            spool.give_up_all(db, reason, now)
+            db.execute("DELETE FROM open_periods")
+
+    # --- open periods, sealed with the host's key -----------------------------------------------------
+
+    def keep_open_period(self, plan_name: str, plan_hash: bytes, period_start: int, sealed: bytes, now: float) -> None:
+        """Keep an open period's ciphertext for the next process."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO open_periods VALUES (?, ?, ?, ?, ?)",
+                (plan_name, period_start, plan_hash, sealed, now),
+            )
+
+    def take_open_periods(self, plan_name: str) -> list[tuple[bytes, int, bytes]]:
+        """(plan hash, period start, ciphertext) of every kept period, oldest first; they are here no more."""
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT plan_hash, period_start, sealed FROM open_periods WHERE plan_name = ? ORDER BY period_start",
+                (plan_name,),
+            ).fetchall()
+            if rows:
+                db.execute("DELETE FROM open_periods WHERE plan_name = ?", (plan_name,))
+            return [(row[0], row[1], row[2]) for row in rows]
+
+    # --- counters and log -----------------------------------------------------------------------------
+
+    def add_counts(self, counts: Mapping[str, int]) -> None:
+        """Keep what a process has counted in memory."""
+        with self._transaction() as db:
+            for reason, amount in counts.items():
+                spool.count(db, reason, amount)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted so far, by reason."""
+        with self._transaction() as db:
+            return {row["reason"]: row["count"] for row in db.execute("SELECT * FROM counters ORDER BY reason")}
+
+    def history(self) -> list[LogEntry]:
+        """What became of every report, oldest first."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT * FROM log ORDER BY finished_at, period_start, plan_name").fetchall()
+        return [LogEntry(**{**dict(row), "resent": bool(row["resent"])}) for row in rows]

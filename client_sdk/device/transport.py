@@ -1,0 +1,192 @@
+"""The channel under an upload: typed messages in and out, gRPC's errors as one exception with a status.
+
+Rules of this file: a channel lives for one upload run, so nothing is live between runs (forks, idle
+sockets); TLS unless the endpoint is this machine and the host said `insecure`; no transparent retries, since
+a repeated stream must be a new round; messages beyond the wire's limits are refused before they are buffered.
+What it does not do: it knows no steps and no deadlines of a round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+from client_sdk.errors import TelemetryError
+from client_sdk.secagg.messages import CollectorMessage, ParticipantMessage
+from client_sdk.wire import methods
+from client_sdk.wire.limits import MAX_COLLECTOR_MESSAGE_BYTES, MAX_PARTICIPANT_MESSAGE_BYTES
+from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+UNARY_TIMEOUT_S = 10.0
+GOODBYE_S = 1.0
+
+_OUT_OF_REACH = frozenset({"unavailable", "deadline_exceeded", "unknown", "internal", "unimplemented"})
+_LASTING = frozenset(
+    {"unauthenticated", "permission_denied", "invalid_argument", "failed_precondition", "unimplemented", "not_found"}
+)
+
+
+class CallFailedError(TelemetryError):
+    """A call to the collector failed. `status`: gRPC's word for it in lower case; the details are not kept."""
+
+    def __init__(self, status: str) -> None:
+        self.status = status
+        super().__init__(f"the collector could not be asked ({status})")
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Would any other call fail alike?"""
+        return self.status in _OUT_OF_REACH
+
+    @property
+    def lasting(self) -> bool:
+        """Is the same call likely to be refused for long?"""
+        return self.status in _LASTING
+
+
+class Stream(Protocol):
+    """One participant's stream."""
+
+    async def send(self, message: ParticipantMessage) -> None:
+        """Hand one message to the network. Raises CallFailedError."""
+
+    async def receive(self) -> CollectorMessage | None:
+        """The next message, None when the collector has ended the stream. CallFailedError, WireError."""
+
+    async def close(self) -> None:
+        """Say goodbye; never raises."""
+
+    def cancel(self) -> None:
+        """Break the stream off."""
+
+
+class Connection(Protocol):
+    """An open channel to one collector."""
+
+    async def enrol(self, request: EnrolRequest) -> EnrolResponse:
+        """Trade a token for a place on the list. Raises CallFailedError, WireError."""
+
+    async def get_plan(self, request: GetPlanRequest) -> GetPlanResponse:
+        """Fetch a plan. Raises CallFailedError, WireError."""
+
+    def participate(self) -> Stream:
+        """Open a participant's stream."""
+
+
+class Transport(Protocol):
+    """Makes connections. The test helpers' in-memory collector is another one."""
+
+    def connect(self) -> Any:
+        """An async context manager that yields a Connection."""
+
+
+class GrpcTransport:
+    """gRPC over TLS, or over plain text to this machine."""
+
+    def __init__(self, endpoint: str, root_certificates: bytes | None, *, insecure: bool) -> None:
+        self._endpoint = endpoint
+        self._root_certificates = root_certificates
+        self._insecure = insecure
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Connection]:
+        """A channel of its own for one upload run."""
+        import grpc
+        from grpc import aio
+
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+            ("grpc.max_send_message_length", MAX_PARTICIPANT_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", MAX_COLLECTOR_MESSAGE_BYTES),
+        ]
+        if self._insecure:
+            # a proxy of the environment must not see what was promised to stay on this machine
+            options.append(("grpc.enable_http_proxy", 0))
+            channel = aio.insecure_channel(self._endpoint, options=options)
+        else:
+            credentials = grpc.ssl_channel_credentials(root_certificates=self._root_certificates)
+            channel = aio.secure_channel(self._endpoint, credentials, options=options)
+        try:
+            yield _GrpcConnection(channel)
+        finally:
+            await channel.close()
+
+
+class _GrpcConnection:
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+
+    async def enrol(self, request: EnrolRequest) -> EnrolResponse:
+        return await self._unary(methods.ENROL_METHOD, request)
+
+    async def get_plan(self, request: GetPlanRequest) -> GetPlanResponse:
+        return await self._unary(methods.GET_PLAN_METHOD, request)
+
+    async def _unary(self, method: methods.Method[Request, Response], request: Request) -> Response:
+        from grpc import RpcError
+
+        try:
+            call = self._channel.unary_unary(method.path)
+            answer = await call(method.request_to_wire(request), timeout=UNARY_TIMEOUT_S)
+        except RpcError as error:
+            raise _failed(error) from None
+        return method.response_from_wire(answer)
+
+    def participate(self) -> Stream:
+        return _GrpcStream(self._channel.stream_stream(methods.PARTICIPATE)())
+
+
+class _GrpcStream:
+    """Converts here, not in gRPC's deserializers, which would log a traceback and hand on None."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def send(self, message: ParticipantMessage) -> None:
+        from grpc import RpcError
+
+        data = methods.PARTICIPATE_METHOD.request_to_wire(message)
+        try:
+            await self._call.write(data)
+        except RpcError as error:
+            raise _failed(error) from None
+        except asyncio.InvalidStateError:  # the collector has ended the stream meanwhile
+            raise CallFailedError(await self._status()) from None
+
+    async def receive(self) -> CollectorMessage | None:
+        from grpc import RpcError, aio
+
+        try:
+            data = await self._call.read()
+        except RpcError as error:
+            raise _failed(error) from None
+        except asyncio.InvalidStateError:
+            raise CallFailedError(await self._status()) from None
+        return None if data is aio.EOF else methods.PARTICIPATE_METHOD.response_from_wire(data)
+
+    async def close(self) -> None:
+        from grpc import RpcError
+
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self._call.done_writing()
+                await self._call.code()
+        except (RpcError, asyncio.InvalidStateError, TimeoutError):
+            self.cancel()
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    async def _status(self) -> str:
+        code = await self._call.code()
+        return str(code.name).lower()
+
+
+def _failed(error: Any) -> CallFailedError:
+    return CallFailedError(str(error.code().name).lower())

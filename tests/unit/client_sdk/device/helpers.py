@@ -1,0 +1,82 @@
+"""What the device's tests share: a plan, a clock that stands still, clients on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from client_sdk import TelemetryClient
+from client_sdk.plan import Plan, parse_plan
+
+NOW = 1_767_268_800.0  # 2026-01-01T12:00Z
+DAY_S = 86_400
+DEAD = "127.0.0.1:9"  # nobody listens on the discard port here
+
+
+def plan_text(
+    *,
+    name: str = "app-health",
+    version: int = 1,
+    period: str = "1d",
+    min_size: int = 3,
+    lifetime: str = "365",
+    rolling_24h: str = "100",
+    epsilon: str = "1.0",
+    resend: str = "same_bytes",
+    max_delay: str = "7d",
+    upper: int = 5000,
+    categories: tuple[str, ...] = ("wifi", "cellular", "offline"),
+    other: bool = True,
+) -> str:
+    listed = ", ".join(f'"{category}"' for category in categories)
+    other_line = 'other = "other"' if other else ""
+    return f"""
+[plan]
+name = "{name}"
+version = {version}
+period = "{period}"
+max_delay = "{max_delay}"
+upload_window = "6h"
+[cohort]
+min_size = {min_size}
+target_size = 10
+max_wait = "5s"
+corrupt_fraction = 0.1
+dropout_fraction = 0.2
+[budget]
+lifetime = {lifetime}
+rolling_24h = {rolling_24h}
+[delivery]
+resend = "{resend}"
+[metrics.cold_start_ms]
+kind = "numeric"
+lower = 0
+upper = {upper}
+epsilon = {epsilon}
+[metrics.network]
+kind = "categorical"
+categories = [{listed}]
+{other_line}
+epsilon = {epsilon}
+"""
+
+
+def make_plan(**changes: Any) -> Plan:
+    return parse_plan(plan_text(**changes))
+
+
+class Clock:
+    """Time that only a test moves."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_client(folder: Path, plan: Plan | None = None, **changes: Any) -> TelemetryClient:
+    """A client of `folder` that talks plain text to loopback, to a port where nobody listens."""
+    settings: dict[str, Any] = {"endpoint": DEAD, "consent": True, "insecure": True, "background": False}
+    settings |= {"plan": plan or make_plan(), "data_dir": folder, "clock": Clock()} | changes
+    return TelemetryClient(**settings)
