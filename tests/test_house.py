@@ -17,7 +17,9 @@ README = ROOT / "README.md"
 
 def run(*command: str, timeout: float = 280.0, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("LDP_", "PYTEST_"))}
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd, env=environment, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, cwd=cwd, env=environment, check=False
+    )
 
 
 def tool(name: str) -> str:
@@ -26,7 +28,11 @@ def tool(name: str) -> str:
 
 
 def readme_line(must_contain: str) -> str:
-    lines = [line for block in re.findall(r"```(?:sh|bash)\n(.*?)```", README.read_text(), re.S) for line in block.splitlines()]
+    lines = [
+        line
+        for block in re.findall(r"```(?:sh|bash)\n(.*?)```", README.read_text(), re.S)
+        for line in block.splitlines()
+    ]
     found = [line for line in lines if must_contain in line and "-m venv" in line]
     assert len(found) == 1, f"README must show exactly one line with {must_contain!r}, found {len(found)}"
     return found[0]
