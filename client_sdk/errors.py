@@ -61,6 +61,7 @@ class RefusalReason(Enum):
     TOO_LARGE = "too_large"
     SPOOL_FULL = "spool_full"
     EXPIRED = "expired"
+    PLAN_PERIOD_CHANGED = "plan_period_changed"
     RESEND_NEVER = "resend_never"
 
 

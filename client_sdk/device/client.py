@@ -42,7 +42,7 @@ class TelemetryClient:
     0700; several processes may share it and are one device then. enrolment_token: single use, forgotten after
     it. root_certificates: PEM bytes or a path, for an own CA. insecure: plain text, to this machine only.
     max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime: the device's own limits over all plan names;
-    they only lower the plan's. min_cohort: fewest contributors of a sum this device joins. seal_key: 32 bytes
+    they only lower the plan's (for a fetched plan they default to 10 in 24 hours and 3650 ever). min_cohort: fewest contributors of a sum this device joins. seal_key: 32 bytes
     of the platform's keystore; then an open period survives restarts, encrypted. background=False: no thread
     is ever started, the host calls `await client.upload()`. can_upload: asked before the background thread
     sends. clock: seconds since the epoch. Raises ConfigurationError, PlanError, or StorageError (a store that
@@ -85,6 +85,7 @@ class TelemetryClient:
             seal_key=seal_key,
             background=background,
             can_upload=can_upload,
+            plan_is_fetched=plan is None,
             environment=os.environ,
         )
         _check_test_parts(settings, _entropy, _transport)
@@ -165,15 +166,15 @@ class TelemetryClient:
         """Send everything that waits, now, on the caller's loop; only with `background=False`.
 
         before_send(step): called before each message leaves (hello, join, shares, masked_input, confirm,
-        unmask); if it raises, the stream is broken off and its exception propagates. The store's short
-        transactions run on the caller's loop. Raises StorageError.
+        unmask); if it raises, the stream is broken off and its exception propagates. Whatever waits for the
+        disk runs in the loop's default executor, so the loop goes on; a round costs it some milliseconds of
+        arithmetic. One upload at a time: another one meanwhile fails as `upload_under_way`. Raises StorageError.
         """
         engine = self._engine
         if engine.settings.background:
             raise ConfigurationError("upload(): the background thread sends; make the client with background=False")
         if not engine.recording:
             raise ConfigurationError("upload(): the client is closed, or has no consent")
-        engine.sealer.seal_ended()
         return await engine.upload(everything=True, before_send=before_send)
 
     def close(self, timeout_s: float = 2.0) -> None:

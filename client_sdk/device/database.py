@@ -23,6 +23,9 @@ BUSY_STEP_S = 0.1
 """How long SQLite itself waits for a lock; longer waits happen outside the gate, where they hold up no fork."""
 
 BUSY_PAUSE_S = 0.01
+COMMIT_WAIT_S = 1.0
+"""Within the gate: shorter than the longest time a fork is held up."""
+
 JOURNAL_SUFFIX = "-journal"
 
 SCHEMA = """
@@ -32,6 +35,8 @@ CREATE TABLE plans (hash BLOB PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NUL
 CREATE TABLE ledger (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     micro_epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, seal_id BLOB NOT NULL, sealed_by BLOB NOT NULL,
     PRIMARY KEY (plan_name, period_start));
+-- the strictest limits of any version of a plan's name, and its one period
+CREATE TABLE plan_limits (plan_name TEXT PRIMARY KEY, period_s INTEGER NOT NULL, rolling_24h INTEGER, lifetime INTEGER);
 -- spending known only from elsewhere (mirror, collector) after a damaged ledger: counts for every plan name
 CREATE TABLE carried (micro_epsilon INTEGER NOT NULL, noted_at REAL NOT NULL);
 -- perturbed reports on their way: sealed (hand_overs 0), then handed over; how each ended stands in log
@@ -83,13 +88,15 @@ def transaction(path: str, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Iterator[s
 
 def _begin(connection: sqlite3.Connection, path: str, *, last_try: bool) -> bool:
     """False: another process is writing, and there is time to try again."""
-    version = schema_version(connection)
-    if version > SCHEMA_VERSION:
-        raise StorageError(
-            f"{path}: written by a newer version (schema {version}, this one knows {SCHEMA_VERSION}); "
-            "update ldp-telemetry; nothing was changed"
-        )
     try:
+        # already these look at the file, and find it locked while another process's commit goes to the disk
+        connection.execute("PRAGMA synchronous = EXTRA")
+        version = schema_version(connection)
+        if version > SCHEMA_VERSION:
+            raise StorageError(
+                f"{path}: written by a newer version (schema {version}, this one knows {SCHEMA_VERSION}); "
+                "update ldp-telemetry; nothing was changed"
+            )
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
         if last_try or not error.sqlite_errorname.startswith("SQLITE_BUSY"):
@@ -101,17 +108,30 @@ def _begin(connection: sqlite3.Connection, path: str, *, last_try: bool) -> bool
 def _committed(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     try:
         yield connection
-        connection.execute("COMMIT")
+        _commit(connection)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
 
 
+def _commit(connection: sqlite3.Connection) -> None:
+    """Commit; a reader from outside (a backup, a curious shell) holds up only this last step."""
+    deadline = time.monotonic() + COMMIT_WAIT_S
+    while True:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if time.monotonic() >= deadline or not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                raise
+            time.sleep(BUSY_PAUSE_S)
+        else:
+            return
+
+
 def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_STEP_S, isolation_level=None)
     connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA synchronous = EXTRA")
     return connection
 
 

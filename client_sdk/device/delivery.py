@@ -3,16 +3,21 @@
 Rules of this file: every attempt carries the spooled bytes; a report leaves the spool only for a receipt,
 "already counted", or a stated limit, always counted; whatever fails is tried again after a backoff with full
 jitter that is stored, so a restart does not forget it; nothing of the network raises into the host.
-What it does not do: it starts no thread and sleeps for nothing.
+Every call of the store waits for the disk, so each is awaited (`offload`): an asyncio host's loop goes on.
+What it does not do: it starts no thread of its own and sleeps for nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
+from client_sdk.device.offload import run_job
 from client_sdk.device.period import ID_BYTES, uniform
 from client_sdk.device.reporting import Outages
 from client_sdk.device.session import LedgerBehindError, NoLongerWaitingError, Outcome, Session
@@ -48,13 +53,15 @@ ENROLMENT = "enrolment"
 LEDGER = "ledger"
 
 BeforeSend = Callable[[str], object]
+Result = TypeVar("Result")
 
 
 @dataclass
 class Delivery:
     """Carries reports from one folder's spool to one collector.
 
-    token: a single-use enrolment token, forgotten when it has been used.
+    token: a single-use enrolment token, forgotten when it has been used. off_loop: the caller's loop has other
+    things to do, so wait for the disk in its executor.
     """
 
     transport: Transport
@@ -62,6 +69,7 @@ class Delivery:
     entropy: Entropy
     token: str | None = field(default=None, repr=False)
     outages: Outages = field(default_factory=Outages, repr=False)
+    off_loop: bool = False
     session: Session | None = field(default=None, repr=False)
     _owner: bytes = field(default_factory=lambda: os.urandom(ID_BYTES), repr=False)
     _plans: dict[bytes, Plan] = field(default_factory=dict, repr=False)
@@ -72,28 +80,39 @@ class Delivery:
         session = self.session
         return session is not None and session.in_round
 
+    async def _wait_for(self, job: Callable[[], Result]) -> Result:
+        return await run_job(job, off_loop=self.off_loop)
+
     async def run(
         self, store: DeviceStore, *, everything: bool, before_send: BeforeSend | None = None
     ) -> UploadSummary:
         """Try every report that is due (or all that wait). Raises only what `before_send` raises, and StorageError."""
         summary = UploadSummary()
-        now = self.clock()
-        lease = Lease(self._owner, os.getpid(), _node(), now + LEASE_S)
-        entries = store.begin_run(lease, now, everything=everything, alive=_lives)
+        entries = await self._begin_run(store, everything=everything)
         if entries is None:
             summary.add(RefusalReason.OTHER_PROCESS.value)
         elif entries:
             try:
                 await self._deliver(store, entries, before_send, summary)
             finally:
-                store.end_run(self._owner)
-        summary.waiting, summary.next_attempt_at = store.waiting(), store.next_due()
+                await self._wait_for(partial(store.end_run, self._owner))
+        summary.waiting = await self._wait_for(store.waiting)
+        summary.next_attempt_at = await self._wait_for(store.next_due)
         return summary
+
+    async def _begin_run(self, store: DeviceStore, *, everything: bool) -> list[SpoolEntry] | None:
+        now = self.clock()
+        lease = Lease(self._owner, os.getpid(), _node(), now + LEASE_S)
+        try:
+            return await self._wait_for(partial(store.begin_run, lease, now, everything=everything, alive=_lives))
+        except asyncio.CancelledError:  # the lease may have been taken all the same
+            await self._wait_for(partial(store.end_run, self._owner))
+            raise
 
     async def _deliver(
         self, store: DeviceStore, entries: list[SpoolEntry], before_send: BeforeSend | None, summary: UploadSummary
     ) -> None:
-        seed, enrolled = store.identity()
+        seed, enrolled = await self._wait_for(store.identity)
         identity = IdentityKey(seed)
         started = time.monotonic()
         async with self.transport.connect() as connection:
@@ -101,7 +120,7 @@ class Delivery:
                 if not enrolled and self.token is not None:
                     await self._enrol(store, connection, identity, self.token)
             except (CallFailedError, WireError) as error:
-                self._book_failure(store, entries[0], error, summary)
+                await self._book_failure(store, entries[0], error, summary)
                 return
             for entry in entries:
                 # the lease is not renewed: leave the rest to the next pass well before it ends
@@ -118,7 +137,7 @@ class Delivery:
                 self.token = None  # used up, expired or wrong: no repeat can help
                 self.outages.begin(ENROLMENT, "the collector refused the enrolment token; issue a new one")
             raise
-        store.set_enrolled(self.clock())
+        await self._wait_for(partial(store.set_enrolled, self.clock()))
         self.token = None
         self.outages.end(ENROLMENT)
 
@@ -129,7 +148,7 @@ class Delivery:
         plan = parse_plan(answer.toml)
         if plan.hash != answer.plan_hash:
             raise RemoteProtocolError(AbortReason.MALFORMED, "the plan is not what its hash says")
-        store.pin_plan(plan.name, plan.hash, plan.text, self.clock())
+        await self._wait_for(partial(store.pin_plan, plan.name, plan.hash, plan.text, self.clock()))
         return plan
 
     async def _deliver_one(
@@ -145,10 +164,10 @@ class Delivery:
         try:
             plan = self._plan(entry)
             if entry.resent and plan.delivery.resend == "never":
-                store.give_up(entry.key, RefusalReason.RESEND_NEVER, self.clock())
+                await self._give_up(store, entry, RefusalReason.RESEND_NEVER)
                 summary.add(RefusalReason.RESEND_NEVER.value)
                 return True
-            participant = self._participant(store, identity, entry, plan)
+            participant = await self._participant(store, identity, entry, plan)
             if participant is None:
                 summary.add(RefusalReason.STORAGE.value)
                 return True
@@ -162,8 +181,8 @@ class Delivery:
         except StorageError:
             raise
         except (TelemetryError, TimeoutError) as error:
-            return self._book_failure(store, entry, error, summary)
-        self._book_outcome(store, entry, outcome, summary)
+            return await self._book_failure(store, entry, error, summary)
+        await self._book_outcome(store, entry, outcome, summary)
         return True
 
     def _plan(self, entry: SpoolEntry) -> Plan:
@@ -171,13 +190,13 @@ class Delivery:
             self._plans[entry.plan_hash] = parse_plan(entry.plan_text)
         return self._plans[entry.plan_hash]
 
-    def _participant(
+    async def _participant(
         self, store: DeviceStore, identity: IdentityKey, entry: SpoolEntry, plan: Plan
     ) -> Participant | None:
         try:
             vector = unpack_vector(entry.report)
         except StorageError:
-            store.give_up(entry.key, RefusalReason.STORAGE, self.clock())
+            await self._give_up(store, entry, RefusalReason.STORAGE)
             return None
         report_id = identity.report_id(plan.name, entry.period_start)
         return Participant(
@@ -192,6 +211,9 @@ class Delivery:
             self.entropy,
         )
 
+    async def _give_up(self, store: DeviceStore, entry: SpoolEntry, reason: RefusalReason) -> None:
+        await self._wait_for(partial(store.give_up, entry.key, reason, self.clock()))
+
     async def _attempt(
         self,
         store: DeviceStore,
@@ -205,8 +227,8 @@ class Delivery:
             stream,
             participant,
             max_wait_s=plan.cohort.max_wait_s,
-            on_joined=store.note_collector_total,
-            hand_over=lambda: store.hand_over(entry.key),
+            on_joined=lambda total: self._wait_for(partial(store.note_collector_total, total)),
+            hand_over=lambda: self._wait_for(partial(store.hand_over, entry.key, resent=entry.resent)),
             before_send=before_send,
         )
         try:
@@ -214,32 +236,34 @@ class Delivery:
         finally:
             self.session = None
 
-    def _book_outcome(self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome, summary: UploadSummary) -> None:
-        now = self.clock()
+    async def _book_outcome(
+        self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome, summary: UploadSummary
+    ) -> None:
+        reason, booking = self._booking(store, entry, outcome)
         self.outages.end(COLLECTOR)
-        if isinstance(outcome, Receipt):
-            reason = "counted"
-            store.finish(
-                entry.key,
-                reason,
-                now,
-                round_id=outcome.round_id,
-                contributors=outcome.contributors,
-                roster_size=outcome.roster_size,
-            )
-        elif isinstance(outcome, AlreadyCounted):
-            reason = "already_counted"
-            store.finish(entry.key, reason, now, round_id=outcome.round_id, contributors=outcome.contributors)
-        elif isinstance(outcome, ComeBack):
-            reason = "come_back"
-            at = max(outcome.at, now) + uniform(outcome.jitter_s, self.entropy)
-            store.postpone(entry.key, at, reason, failed=False)
-        else:
-            reason = f"aborted_{_known_reason(outcome.reason)}"
-            store.postpone(entry.key, now + self._backoff_s(entry.attempts), reason, failed=True)
+        await self._wait_for(booking)
         summary.add(reason)
 
-    def _book_failure(self, store: DeviceStore, entry: SpoolEntry, error: Exception, summary: UploadSummary) -> bool:
+    def _booking(self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome) -> tuple[str, Callable[[], None]]:
+        """What became of the report, in one word, and the call that books it."""
+        key, now = entry.key, self.clock()
+        if isinstance(outcome, Receipt):
+            cohort = {"contributors": outcome.contributors, "roster_size": outcome.roster_size}
+            return "counted", partial(store.finish, key, "counted", now, round_id=outcome.round_id, **cohort)
+        if isinstance(outcome, AlreadyCounted):
+            reason, contributors = "already_counted", outcome.contributors
+            return reason, partial(store.finish, key, reason, now, round_id=outcome.round_id, contributors=contributors)
+        if isinstance(outcome, ComeBack):
+            past = outcome.at <= now  # this clock runs ahead, or somebody wants us to spin: back off like a failure
+            at = now + self._backoff_s(entry.attempts) if past else outcome.at
+            at += uniform(outcome.jitter_s, self.entropy)
+            return "come_back", partial(store.postpone, key, at, "come_back", failed=past)
+        reason = f"aborted_{_known_reason(outcome.reason)}"
+        return reason, partial(store.postpone, key, now + self._backoff_s(entry.attempts), reason, failed=True)
+
+    async def _book_failure(
+        self, store: DeviceStore, entry: SpoolEntry, error: Exception, summary: UploadSummary
+    ) -> bool:
         """Put the report off. False: the collector itself is out of reach, so stop this pass."""
         reason, attempts = failure_reason(error), entry.attempts
         out_of_reach = isinstance(error, TimeoutError) or (isinstance(error, CallFailedError) and error.out_of_reach)
@@ -247,7 +271,9 @@ class Delivery:
             attempts = max(attempts, LASTING_REFUSAL_ATTEMPTS)
         self.outages.begin(COLLECTOR, f"report not delivered ({reason}); it waits on disk and is tried again")
         not_before = self.clock() + self._backoff_s(attempts)
-        store.postpone(entry.key, not_before, reason, failed=True, everything=out_of_reach)
+        await self._wait_for(
+            partial(store.postpone, entry.key, not_before, reason, failed=True, everything=out_of_reach)
+        )
         summary.add(reason)
         return not out_of_reach
 

@@ -20,19 +20,24 @@ from client_sdk.errors import RefusalReason, StorageError, TelemetryError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
     from client_sdk.device.delivery import BeforeSend, Delivery
     from client_sdk.device.settings import Settings
+    from client_sdk.device.storage import DeviceStore
     from client_sdk.device.transport import Transport
     from client_sdk.device.uploader import Tick, Uploader
     from client_sdk.device.views import UploadSummary
     from client_sdk.mechanisms import Entropy
     from client_sdk.plan import Plan
 
+    Result = TypeVar("Result")
+
 STORE_RETRY_S = 30.0
 NOT_ALLOWED_RETRY_S = 60.0
 PLAN_RETRY_S = 60.0
 SHORTEST_WAIT_S = 0.05
+UPLOAD_UNDER_WAY = "upload_under_way"
 
 
 class Engine:
@@ -63,6 +68,7 @@ class Engine:
         self.sealer = Sealer(self.settings, self.clock, self._entropy, self.recorder, self.access)
         self._delivery: Delivery | None = None
         self._uploader: Uploader | None = None
+        self._uploading = False
         self._plan_retry_at = float("-inf")
         self.untouched_copy = False
 
@@ -85,7 +91,12 @@ class Engine:
                 settings.endpoint, settings.root_certificates, insecure=settings.insecure
             )
             self._delivery = Delivery(
-                transport, self.clock, self._entropy, settings.enrolment_token, self.access.outages()
+                transport,
+                self.clock,
+                self._entropy,
+                settings.enrolment_token,
+                self.access.outages(),
+                off_loop=not settings.background,
             )
             settings.enrolment_token = None
         return self._delivery
@@ -188,16 +199,36 @@ class Engine:
             self.access.failed(error)
 
     async def upload(self, *, everything: bool, before_send: BeforeSend | None) -> UploadSummary:
-        """One pass over the spool. Raises StorageError, and what `before_send` raises."""
-        if self._needs_plan():
-            await self._fetch_plan()
-        return await self.delivery().run(self.access.store(), everything=everything, before_send=before_send)
+        """One pass over the spool, one at a time. Raises StorageError, and what `before_send` raises."""
+        if self._uploading:
+            from client_sdk.device.views import UploadSummary
 
-    async def _fetch_plan(self) -> None:
+            return UploadSummary(failed={UPLOAD_UNDER_WAY: 1})
+        self._uploading = True
+        try:
+            delivery, store = await self._wait_for(self._delivery_and_store)
+            if self._needs_plan():
+                await self._fetch_plan(delivery, store)
+            return await delivery.run(store, everything=everything, before_send=before_send)
+        finally:
+            self._uploading = False
+
+    def _delivery_and_store(self) -> tuple[Delivery, DeviceStore]:
+        """Both ready; in an asyncio host the first time's imports and repairs leave its loop alone too."""
+        if not self.settings.background:
+            self.sealer.seal_ended()
+        return self.delivery(), self.access.store()
+
+    async def _wait_for(self, job: Callable[[], Result]) -> Result:
+        from client_sdk.device.offload import run_job
+
+        return await run_job(job, off_loop=not self.settings.background)
+
+    async def _fetch_plan(self, delivery: Delivery, store: DeviceStore) -> None:
         from client_sdk.device.delivery import COLLECTOR, failure_reason
 
         try:
-            plan = await self.delivery().fetch_plan(self.access.store())
+            plan = await delivery.fetch_plan(store)
         except StorageError:
             raise
         except (TelemetryError, TimeoutError) as error:
@@ -206,7 +237,7 @@ class Engine:
             self.access.outages().begin(COLLECTOR, f"plan not fetched ({failure_reason(error)}); tried again later")
             return
         if self.recording:
-            self.sealer.open_period(plan)
+            await self._wait_for(lambda: self.sealer.open_period(plan))
 
     def wait_until_sent(self, deadline: float) -> bool:
         """Have everything sent; True when nothing waits at `deadline` (monotonic seconds). Raises StorageError."""

@@ -68,6 +68,27 @@ def check(
     check_charge(host_limits, by_all.rolling_24h_micro, by_all.lifetime_micro, cost_micro)
 
 
+def plan_limits(db: sqlite3.Connection, plan_name: str, stated: Limits) -> Limits:
+    """What all versions of this plan's name allow: a version may lower a device's limits, never raise them."""
+    row = db.execute("SELECT rolling_24h, lifetime FROM plan_limits WHERE plan_name = ?", (plan_name,)).fetchone()
+    if row is None:
+        return stated
+    return stated.lowered_to(Limits(rolling_24h=row["rolling_24h"], lifetime=row["lifetime"]))
+
+
+def remember_plan(db: sqlite3.Connection, sealed: SealedReport) -> bool:
+    """Keep the strictest limits seen under this plan's name. False: this version has another period, refuse it."""
+    row = db.execute("SELECT period_s FROM plan_limits WHERE plan_name = ?", (sealed.plan_name,)).fetchone()
+    if row is not None and row["period_s"] != sealed.period_s:
+        return False
+    limits = plan_limits(db, sealed.plan_name, sealed.plan_limits)
+    db.execute(
+        "INSERT OR REPLACE INTO plan_limits VALUES (?, ?, ?, ?)",
+        (sealed.plan_name, sealed.period_s, limits.rolling_24h, limits.lifetime),
+    )
+    return True
+
+
 def damage(db: sqlite3.Connection) -> tuple[str, int] | None:
     """Why the ledger cannot be believed, and the largest total known; None for a sound one."""
     row = db.execute("SELECT value FROM meta WHERE key = 'damage'").fetchone()

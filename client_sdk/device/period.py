@@ -57,6 +57,7 @@ class OpenPeriod:
             plan_hash=plan.hash,
             plan_text=plan.text,
             period_start=self.start,
+            period_s=plan.period_s,
             report=pack_vector(make_report(plan, self.state, entropy), plan.bound),
             micro_epsilon=plan.report_micro_epsilon,
             sealed_at=now,

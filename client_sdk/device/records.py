@@ -20,6 +20,7 @@ class SealedReport:
     plan_hash: bytes
     plan_text: str = field(repr=False)
     period_start: int
+    period_s: int
     report: bytes = field(repr=False)
     micro_epsilon: int
     sealed_at: float

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from client_sdk.device.transport import Stream
 from client_sdk.errors import AbortReason, RemoteProtocolError, TelemetryError
@@ -61,7 +61,7 @@ class Session:
 
     before_send(step): called before each message leaves; if it raises, the stream is broken off and the
     exception goes on. on_joined(total micro-epsilon): False ends the session. hand_over(): commits that the
-    report may leave; False ends the session.
+    report may leave; False ends the session. Both wait for the disk, so both are awaited, one after the other.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Session:
         participant: Participant,
         *,
         max_wait_s: float,
-        on_joined: Callable[[int], bool],
-        hand_over: Callable[[], bool],
+        on_joined: Callable[[int], Awaitable[bool]],
+        hand_over: Callable[[], Awaitable[bool]],
         before_send: Callable[[str], object] | None = None,
     ) -> None:
         self._stream = stream
@@ -111,7 +111,7 @@ class Session:
         if message is None:
             raise RemoteProtocolError(AbortReason.OUT_OF_ORDER, "the stream ended in the middle of a round")
         replies = self._participant.receive(message, time.monotonic())
-        if isinstance(message, Joined) and not self._on_joined(message.spent_micro_epsilon):
+        if isinstance(message, Joined) and not await self._on_joined(message.spent_micro_epsilon):
             raise LedgerBehindError("the collector has booked more for this identity than the ledger holds")
         for reply in replies:
             await self._send(reply)
@@ -120,7 +120,7 @@ class Session:
         if self._before_send is not None:
             self._before_send(STEPS[type(message)])
         if isinstance(message, MaskedInputPiece) and not self._handed_over:
-            if not self._hand_over():
+            if not await self._hand_over():
                 raise NoLongerWaitingError("the report is no longer in the spool")
             self._handed_over = True
         await self._stream.send(message)

@@ -29,6 +29,10 @@ MAX_TOKEN_CHARS = 256
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 
+FETCHED_PLAN_24H = "10"
+FETCHED_PLAN_LIFETIME = "3650"
+"""Epsilon a device spends at most under a plan that the collector chose, unless the host says otherwise."""
+
 
 class Settings:
     """A client's configuration after checking. Attributes are plain values; see `TelemetryClient` for meanings."""
@@ -62,6 +66,7 @@ class Settings:
         seal_key: bytes | None,
         background: bool,
         can_upload: Callable[[], bool] | None,
+        plan_is_fetched: bool,
         environment: Mapping[str, str],
     ) -> None:
         self.disabled = _flag(environment, "DISABLED")
@@ -73,6 +78,9 @@ class Settings:
         self.root_certificates = _certificates(
             environment.get(ENVIRONMENT_PREFIX + "CA_FILE") if root_certificates is None else root_certificates
         )
+        if plan_is_fetched:  # its numbers are the collector's: only limits from this side bound them
+            max_epsilon_24h = FETCHED_PLAN_24H if max_epsilon_24h is None else max_epsilon_24h
+            max_epsilon_lifetime = FETCHED_PLAN_LIFETIME if max_epsilon_lifetime is None else max_epsilon_lifetime
         self.host_limits = _limits(max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime)
         self.min_cohort = _min_cohort(min_cohort)
         self.seal_key = _seal_key(seal_key)

@@ -155,9 +155,17 @@ def _give_up_where(
     return len(rows)
 
 
-def hand_over(db: sqlite3.Connection, key: tuple[str, int]) -> bool:
-    """From now on the report may have left the device: every later attempt is `resent`. False: it waits no more."""
-    changed = db.execute("UPDATE spool SET hand_overs = hand_overs + 1 WHERE plan_name = ? AND period_start = ?", key)
+def hand_over(db: sqlite3.Connection, key: tuple[str, int], *, resent: bool) -> bool:
+    """From now on the report may have left the device: every later attempt is `resent`.
+
+    resent: what this attempt's advert said. False: the report waits no more, or it has left meanwhile although
+    the advert calls it fresh (two attempts overlapped); then this one must not send it.
+    """
+    changed = db.execute(
+        "UPDATE spool SET hand_overs = hand_overs + 1 WHERE plan_name = ? AND period_start = ? "
+        "AND (? OR hand_overs = 0)",
+        (*key, resent),
+    )
     return changed.rowcount == 1
 
 
@@ -211,12 +219,13 @@ def finish(
 def take_lease(db: sqlite3.Connection, wanted: Lease, now: float, longest_s: float, alive: Alive) -> bool:
     """Become the one that works on the spool, unless another living process is at it.
 
-    A lease ends by itself; one that reaches further than any lease can was written by a clock set back since.
+    A lease ends by itself; one that reaches much further than any lease can was written before the clock was set
+    back (by up to a lease's length it still holds).
     """
     row = db.execute("SELECT value FROM meta WHERE key = 'lease'").fetchone()
     if row is not None:
         held = _parse_lease(str(row[0]))
-        in_time = now < held.until <= now + longest_s
+        in_time = now < held.until <= now + 2 * longest_s
         lives = held.node != wanted.node or alive(held.pid)
         if held.owner != wanted.owner and in_time and lives:
             return False

@@ -115,9 +115,10 @@ class DeviceStore:
             if len(sealed.report) > spool.MAX_BYTES:
                 return RefusalReason.TOO_LARGE
             try:
-                ledger.check(
-                    db, sealed.plan_name, sealed.micro_epsilon, sealed.plan_limits, host_limits, sealed.sealed_at
-                )
+                if not ledger.remember_plan(db, sealed):
+                    return RefusalReason.PLAN_PERIOD_CHANGED
+                plan_limits = ledger.plan_limits(db, sealed.plan_name, sealed.plan_limits)
+                ledger.check(db, sealed.plan_name, sealed.micro_epsilon, plan_limits, host_limits, sealed.sealed_at)
             except BudgetExceededError as error:
                 return error.reason
             total = ledger.total_micro(db)
@@ -133,6 +134,11 @@ class DeviceStore:
                 "SELECT 1 FROM ledger WHERE plan_name = ? AND period_start = ?", (plan_name, period_start)
             ).fetchone()
             return row is not None
+
+    def plan_limits(self, plan_name: str, stated: Limits) -> Limits:
+        """The strictest of what any version of this plan's name allowed, `stated` among them."""
+        with self._transaction() as db:
+            return ledger.plan_limits(db, plan_name, stated)
 
     def spent(self, plan_name: str, now: float) -> tuple[ledger.Spent, ledger.Spent]:
         """Spent by this plan's name, and by all names of this folder."""
@@ -194,10 +200,10 @@ class DeviceStore:
         with self._transaction() as db:
             spool.drop_lease(db, owner)
 
-    def hand_over(self, key: tuple[str, int]) -> bool:
+    def hand_over(self, key: tuple[str, int], *, resent: bool) -> bool:
         """Commit that the report may have left, before its first byte does. False: it waits no more, send nothing."""
         with self._transaction() as db:
-            return spool.hand_over(db, key)
+            return spool.hand_over(db, key, resent=resent)
 
     def finish(
         self,

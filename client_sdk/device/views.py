@@ -63,7 +63,7 @@ class BudgetView:
 def budget_view(store: DeviceStore, plan: Plan | None, host: Limits, now: float) -> BudgetView:
     """The ledger as the host may read it. Raises StorageError."""
     by_plan, by_all = store.spent("" if plan is None else plan.name, now)
-    own = Limits() if plan is None else plan_limits(plan)
+    own = Limits() if plan is None else store.plan_limits(plan.name, plan_limits(plan))
     damaged = store.damage()
     window = ((own.rolling_24h, by_plan.rolling_24h_micro), (host.rolling_24h, by_all.rolling_24h_micro))
     ever = ((own.lifetime, by_plan.lifetime_micro), (host.lifetime, by_all.lifetime_micro))

@@ -261,6 +261,8 @@ def _exact_number(value: object) -> Fraction:
         raise ValueRefusedError("", RefusalReason.WRONG_TYPE)
     if isinstance(value, numbers.Integral):
         return Fraction(int(value))
+    if isinstance(value, numbers.Rational):  # maybe larger than any float
+        return Fraction(int(value.numerator), int(value.denominator))
     number = float(value)
     if not math.isfinite(number):
         raise ValueRefusedError("", RefusalReason.NOT_FINITE)

@@ -20,6 +20,9 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 MAX_DIGITS = 30
 """Digits before and after the point that a decimal of a plan may have, written without exponent."""
 
+MAX_DENOMINATOR: Final = 10**18
+"""Of a share: a round's transcript writes numerator and denominator as 64-bit integers."""
+
 
 class Table:
     """One table of the plan: typed access, and the list of problems shared by the whole plan."""
@@ -86,6 +89,9 @@ class Table:
         value = self.decimal(field, default=Decimal(default))
         if not 0 <= value < Decimal("0.5"):
             self.problem(field, f"must be at least 0 and below 0.5, not {shown(value)}")
+            return Fraction(0)
+        if Fraction(value).denominator > MAX_DENOMINATOR:
+            self.problem(field, f"may have at most 18 digits after the point, not {shown(value)}")
             return Fraction(0)
         return Fraction(value)
 

@@ -23,18 +23,21 @@ from client_sdk.secagg import messages as m
 from client_sdk.secagg.parameters import MAX_ROSTER
 from client_sdk.wire import enrolment_pb2, limits, plan_pb2, secagg_pb2, shapes
 from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire.scan import fields_within
 from client_sdk.wire.shapes import FieldError, Shape
 
 
-def _parse(wire_type: type[Any], data: bytes, most: int) -> Any:
-    name = wire_type.DESCRIPTOR.name
+def _check_bytes(name: str, data: bytes, most: int) -> None:
     if len(data) > most:
         raise WireError(f"{name}: {len(data)} bytes, at most {most}")
+
+
+def _parse(wire_type: type[Any], data: bytes) -> Any:
     try:
         return wire_type.FromString(data)
     except (DecodeError, ValueError, RecursionError):
         # The last two come from protobuf's pure Python half: text that is none, groups nested too deep.
-        raise WireError(f"{name}: not a protobuf message of this kind") from None
+        raise WireError(f"{wire_type.DESCRIPTOR.name}: not a protobuf message of this kind") from None
 
 
 def _read(shape: Shape, wire: object, path: str) -> Any:
@@ -80,8 +83,9 @@ class _Single:
     most_bytes: int
 
     def from_wire(self, data: bytes) -> Any:
-        wire = _parse(self.wire_type, data, self.most_bytes)
-        return _read(self.shape, wire, self.wire_type.DESCRIPTOR.name)
+        name = self.wire_type.DESCRIPTOR.name
+        _check_bytes(name, data, self.most_bytes)
+        return _read(self.shape, _parse(self.wire_type, data), name)
 
     def to_wire(self, message: object) -> bytes:
         return _write(self.shape, message, self.wire_type.DESCRIPTOR.name, self.wire_type, None)
@@ -95,14 +99,21 @@ class _Envelope:
     shapes: Mapping[str, Shape]
     cases: Mapping[type[Any], str]
     most_bytes: int
+    most_fields: int | None = None
+    """Counted before parsing; None where no message holds a list of messages, and bytes say enough."""
 
     @classmethod
-    def of(cls, wire_type: type[Any], shapes: Mapping[str, Shape], most_bytes: int) -> _Envelope:
-        return cls(wire_type, shapes, {shape.kind: case for case, shape in shapes.items()}, most_bytes)
+    def of(
+        cls, wire_type: type[Any], shapes: Mapping[str, Shape], most_bytes: int, most_fields: int | None = None
+    ) -> _Envelope:
+        return cls(wire_type, shapes, {shape.kind: case for case, shape in shapes.items()}, most_bytes, most_fields)
 
     def from_wire(self, data: bytes) -> Any:
-        wire = _parse(self.wire_type, data, self.most_bytes)
         name = self.wire_type.DESCRIPTOR.name
+        _check_bytes(name, data, self.most_bytes)
+        if self.most_fields is not None and not fields_within(data, self.most_fields):
+            raise WireError(f"{name}: more than {self.most_fields} fields")
+        wire = _parse(self.wire_type, data)
         case = wire.WhichOneof("message")
         if case is None:
             raise WireError(f"{name}: no message that this version knows")
@@ -120,7 +131,10 @@ _PARTICIPANT: Final = _Envelope.of(
     secagg_pb2.ParticipantMessage, shapes.PARTICIPANT_SHAPES, limits.MAX_PARTICIPANT_MESSAGE_BYTES
 )
 _COLLECTOR: Final = _Envelope.of(
-    secagg_pb2.CollectorMessage, shapes.COLLECTOR_SHAPES, limits.MAX_COLLECTOR_MESSAGE_BYTES
+    secagg_pb2.CollectorMessage,
+    shapes.COLLECTOR_SHAPES,
+    limits.MAX_COLLECTOR_MESSAGE_BYTES,
+    limits.MAX_COLLECTOR_MESSAGE_FIELDS,
 )
 _ENROL_REQUEST: Final = _Single(enrolment_pb2.EnrolRequest, shapes.ENROL_REQUEST, limits.MAX_PARTICIPANT_MESSAGE_BYTES)
 _ENROL_RESPONSE: Final = _Single(enrolment_pb2.EnrolResponse, shapes.ENROL_RESPONSE, limits.MAX_COLLECTOR_MESSAGE_BYTES)

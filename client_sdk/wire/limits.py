@@ -14,6 +14,10 @@ MAX_PARTICIPANT_MESSAGE_BYTES: Final = 1 << 20
 MAX_COLLECTOR_MESSAGE_BYTES: Final = 4 << 20
 """The longest is Roster: 1,024 adverts of about 300 bytes, with room for certificates to come."""
 
+MAX_COLLECTOR_MESSAGE_FIELDS: Final = 4096
+"""In a CollectorMessage and right inside it. The most are DeliveredShares' three lists of 1,024, not packed. A limit
+beside that of bytes, because two bytes of an empty advert take nearly two hundred of memory once they are parsed."""
+
 MAX_CERTIFICATE_BYTES: Final = 4096
 MAX_PROOF_BYTES: Final = 1024
 MAX_TOKEN_CHARS: Final = 256

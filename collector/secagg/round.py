@@ -68,6 +68,10 @@ _STEP_OF: Final[Mapping[type, Phase]] = {
     UnmaskShares: Phase.UNMASK,
 }
 _ORDER: Final = {phase: place for place, phase in enumerate(Phase)}
+MAX_REMEMBERED: Final = 64
+"""Messages of a member that a repeat is told from: twice what the longest vector takes in whole pieces. Who sends its
+vector in crumbs is not remembered further: a repeated crumb is MALFORMED then, because of its offset."""
+
 _TOO_FEW: Final = {
     Phase.SHARES: AbortReason.TOO_FEW_SHARERS,
     Phase.MASKED_INPUT: AbortReason.TOO_FEW_SURVIVORS,
@@ -100,6 +104,7 @@ class Round:
         self._absent: set[int] = set()
         # Python's own hash tells a repeat from another message; being fooled would change the reason, nothing else.
         self._seen: set[tuple[int, int]] = set()
+        self._remembered = [0] * self.size
         self._sealed: dict[int, tuple[bytes, ...]] = {}
         self._buffers: dict[int, masking.PieceBuffer] = {}
         self._total = masking.zero_ring(rules.length, self.bits)
@@ -137,7 +142,9 @@ class Round:
             raise RejectionError(RejectionReason.OUT_OF_ORDER, f"{type(message).__name__} cannot come now")
         if self._take(index, message):
             self._answered.add(index)
-        self._seen.add(fingerprint)
+        if self._remembered[index] < MAX_REMEMBERED:
+            self._remembered[index] += 1
+            self._seen.add(fingerprint)
 
     def _take(self, index: int, message: ParticipantMessage) -> bool:
         """Is the member's answer to this step complete with this message?"""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import time
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -15,6 +17,7 @@ from client_sdk.files import load_plan
 from client_sdk.plan import Metric, Plan, parse_plan
 from client_sdk.plan.fields import Table
 from client_sdk.plan.parse import MAX_PLAN_BYTES, _check_vector
+from client_sdk.secagg.transcript import roster_digest
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 
@@ -282,6 +285,42 @@ NAMES = [
     "../escape", "..\\escape", "a/b", "a\u0000b", ".", "..", "-rf", "CON", "x" * 240, "%2e%2e%2fescape", "", "a b", "ä",
     "a\n", "1a", "_a",
 ]  # fmt: skip
+
+
+DEEP = ".".join(["a"] * 50_000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"[{DEEP}]",
+        f"{DEEP} = 1",
+        " . ".join(['"a"', "'b'"] * 1000) + " = 1",
+        f"x = {{a = '''t'''', {DEEP} = 'v'}}",
+        f'x = {{a = """t"""", {DEEP} = "v"}}',
+    ],
+    ids=["header", "key", "quoted", "behind four quotes", "behind four double quotes"],
+)
+def test_paths_that_would_keep_the_reader_busy_for_an_hour_are_refused_first(line: str) -> None:
+    began = time.process_time()
+    text = WHOLE + line + "\n" + "".join(f"b{i} = 1\n" for i in range(2_000))
+    assert "more than 32 dots outside of text in one line" in only_problem(text)
+    assert time.process_time() - began < 2.0, "seconds, where the reader itself takes minutes"
+
+
+def test_dots_in_labels_and_comments_are_text() -> None:
+    labels = ("1.2.3", "com.example." * 10 + "app", "it's # no comment", 'a " quote.')
+    line = "categories = [" + ", ".join(json.dumps(label) for label in labels) + "] # " + "." * 100
+    assert parse_plan(with_line("metrics.network", line)).metrics["network"].categories == labels
+
+
+@pytest.mark.parametrize("field", ["corrupt_fraction", "dropout_fraction"])
+def test_shares_fit_into_a_rounds_transcript(field: str) -> None:
+    exact = parse_plan(with_line("cohort", f"{field} = 0.100000000000000001"))
+    assert roster_digest("r", exact.round_rules(), 2, 32, 0, [])
+    assert only_problem(with_line("cohort", f"{field} = 0.1000000000000000001")) == (
+        f"cohort.{field}: may have at most 18 digits after the point, not 0.1000000000000000001"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -264,7 +264,7 @@ def test_a_child_delivers_after_its_parent_has(tmp_path: Path) -> None:
         (tmp_path / "plan.toml").write_text(plan_text())
         done = python(FORKING_HOST, str(tmp_path), collector.endpoint)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["True"] * 4 + ["True"] * 4
+    assert done.stdout.split() == ["parent", "True", "child", "True"]
     assert len(collector.sums) == 2
 
 
@@ -274,20 +274,19 @@ FORKING_HOST = """
 
     folder, endpoint = sys.argv[1:]
 
-    def flush(client):
-        print(client.flush(seal=True, timeout_s=20), flush=True)
-
     def fleet(name):
+        sent = []
         clients = [
             TelemetryClient(
                 endpoint, plan=folder + "/plan.toml", data_dir=f"{folder}/{name}{i}", consent=True, insecure=True
             )
             for i in range(4)
         ]
-        jobs = [threading.Thread(target=flush, args=(client,)) for client in clients]
+        jobs = [threading.Thread(target=lambda c=c: sent.append(c.flush(True, 20))) for c in clients]
         for job in jobs: job.start()
         for job in jobs: job.join()
         for client in clients: client.close()
+        print(name, all(sent), flush=True)
 
     fleet("parent")
     pid = os.fork()

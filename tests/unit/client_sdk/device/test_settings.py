@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from client_sdk import ConfigurationError, PlanError, TelemetryClient, load_plan
+from client_sdk.accounting.budget import Limits
 from client_sdk.device.settings import is_loopback
 from tests.fleet import seeded
 from tests.unit.client_sdk.device.helpers import DEAD, make_client, make_plan, plan_text
@@ -166,3 +167,14 @@ def test_public_names(tmp_path: Path) -> None:
         client_sdk.no_such_name  # noqa: B018 - the access is the test
     (tmp_path / "plan.toml").write_text(plan_text())
     assert load_plan(tmp_path / "plan.toml").metrics["cold_start_ms"].epsilon == Decimal("1.0")
+
+
+def test_a_plan_that_the_collector_chose_is_bounded_by_the_device(tmp_path: Path) -> None:
+    def limits(name: str, **changes: Any) -> Limits:
+        parts = {"consent": True, "insecure": True, "background": False, "data_dir": tmp_path / name} | changes
+        return TelemetryClient(DEAD, **parts)._engine.settings.host_limits
+
+    assert limits("a") == Limits(rolling_24h=10_000_000, lifetime=3_650_000_000)
+    own = limits("b", max_epsilon_24h="20", max_epsilon_lifetime=5000)
+    assert own == Limits(rolling_24h=20_000_000, lifetime=5_000_000_000)
+    assert limits("c", plan=make_plan()) == Limits()

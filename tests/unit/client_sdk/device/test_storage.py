@@ -43,6 +43,7 @@ def sealed(
         "plan_hash": PLAN.hash,
         "plan_text": PLAN.text,
         "period_start": period * DAY_S,
+        "period_s": DAY_S,
         "report": bytes([2, period % 256]) * 10,
         "micro_epsilon": micro,
         "sealed_at": now,
@@ -301,6 +302,23 @@ def test_a_locked_store_is_unavailable_not_broken(tmp_path: Path) -> None:
     assert store.seal(sealed(1), NO_LIMITS) is None
 
 
+@pytest.mark.parametrize("kind", ["EXCLUSIVE", "IMMEDIATE", "reader"])
+def test_a_short_lock_from_outside_is_waited_for(tmp_path: Path, kind: str) -> None:
+    store = DeviceStore(str(tmp_path / "d"), busy_timeout_s=60)
+    db = sqlite3.connect(store.path, isolation_level=None, check_same_thread=False)
+    if kind == "reader":
+        db.execute("BEGIN")
+        db.execute("SELECT * FROM meta").fetchall()
+    else:
+        db.execute(f"BEGIN {kind}")
+    release = threading.Timer(0.3, lambda: db.execute("ROLLBACK"))  # longer than SQLite itself waits here
+    release.start()
+    assert store.seal(sealed(1), NO_LIMITS) is None
+    assert release.finished.is_set(), "it was waited for"
+    release.join()
+    db.close()
+
+
 def test_a_full_disk_seals_nothing_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # case F01, played with SQLite's own page limit; the mirror's half with the error of a full disk
     store = DeviceStore(str(tmp_path / "d"))
@@ -407,6 +425,31 @@ def test_limits_of_the_plan_count_its_name_and_those_of_the_host_count_all(tmp_p
     assert total(store) == 3 * MICRO
 
 
+def test_a_later_version_lowers_a_devices_limits_and_never_raises_them(tmp_path: Path) -> None:
+    store = DeviceStore(str(tmp_path / "d"))
+    versions = [Limits(lifetime=2 * MICRO), Limits(lifetime=9 * MICRO), Limits(rolling_24h=MICRO), Limits()]
+    answers = [store.seal(sealed(period, plan_limits=limits), NO_LIMITS) for period, limits in enumerate(versions)]
+    assert answers == [None, None, RefusalReason.BUDGET_24H, RefusalReason.BUDGET_24H]
+    assert store.plan_limits(PLAN.name, Limits()) == Limits(rolling_24h=MICRO, lifetime=2 * MICRO)
+    assert store.plan_limits("another", Limits(lifetime=7)) == Limits(lifetime=7)
+
+
+def test_a_version_with_another_period_is_refused(tmp_path: Path) -> None:
+    store = DeviceStore(str(tmp_path / "d"))
+    assert store.seal(sealed(1), NO_LIMITS) is None
+    assert store.seal(sealed(2, period_s=3600), NO_LIMITS) is RefusalReason.PLAN_PERIOD_CHANGED
+    assert total(store) == MICRO
+
+
+def test_two_attempts_that_overlap_hand_a_fresh_report_over_once(tmp_path: Path) -> None:
+    store = DeviceStore(str(tmp_path / "d"))
+    store.seal(sealed(1), NO_LIMITS)
+    (entry,) = store.begin_run(lease(b"a"), NOW, everything=True, alive=lambda pid: True) or []
+    assert store.hand_over(entry.key, resent=entry.resent)
+    assert not store.hand_over(entry.key, resent=entry.resent), "the second advert called it fresh too"
+    assert store.hand_over(entry.key, resent=True)
+
+
 def test_the_rolling_window_slides_and_a_clock_set_back_renews_nothing(tmp_path: Path) -> None:
     store = DeviceStore(str(tmp_path / "d"))
     limits = Limits(rolling_24h=MICRO)
@@ -458,11 +501,11 @@ def test_the_same_bytes_come_out_on_every_attempt_and_resent_is_remembered(tmp_p
     for _ in range(3):
         entry = due(DeviceStore(str(tmp_path / "d")))[0]
         seen.append((entry.report, entry.resent))
-        assert store.hand_over(entry.key)
+        assert store.hand_over(entry.key, resent=entry.resent)
         store.postpone(entry.key, NOW, "timeout", failed=True)
     assert seen == [(report, False), (report, True), (report, True)]
     store.finish(entry.key, "counted", NOW, round_id="r", contributors=5, roster_size=6)
-    assert not store.hand_over(entry.key), "what is done with cannot be handed over again"
+    assert not store.hand_over(entry.key, resent=True), "what is done with cannot be handed over again"
     (logged,) = store.history()
     assert (logged.outcome, logged.resent, logged.contributors, logged.micro_epsilon) == ("counted", True, 5, MICRO)
     assert store.counters() == {"counted": 1, "sealed": 1, "timeout": 3}
@@ -509,9 +552,10 @@ def test_one_living_process_at_a_time_works_on_the_spool(tmp_path: Path) -> None
     assert begin(b"b", alive=False), "the holder is dead"
     assert not begin(b"c")
     assert begin(b"c", now=NOW + storage.LEASE_S), "the lease has ended"
-    assert begin(b"d", now=NOW - 1), "a lease longer than any: the clock was set back"
+    assert not begin(b"d", now=NOW), "a clock set back a little does not break a living holder's lease"
+    assert begin(b"d", now=NOW - 1), "far longer than any lease: the clock was set back"
     store.end_run(b"x")
-    assert not begin(b"e")
+    assert not begin(b"e", now=NOW - 1)
     store.end_run(b"d")
     assert begin(b"e", now=NOW - 1)
 

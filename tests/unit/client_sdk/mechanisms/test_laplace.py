@@ -120,6 +120,11 @@ def test_non_finite_readings_are_refused_before_any_entropy(value: float) -> Non
         assert caught.value.reason is RefusalReason.NOT_FINITE
 
 
+@pytest.mark.parametrize(("value", "point"), [(Fraction(10**400), 10), (Fraction(-(10**400)), 0), (Fraction(5), 5)])
+def test_fractions_are_taken_exactly_also_beyond_floats(value: Fraction, point: int) -> None:
+    assert zero_to_ten(levels=10).encode(value, seeded("fraction")) == point  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("value", WRONG_TYPE, ids=repr)
 def test_readings_of_another_type_are_refused_before_any_entropy(value: object) -> None:
     for attempt in (

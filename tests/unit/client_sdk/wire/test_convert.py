@@ -255,6 +255,48 @@ def test_an_over_long_message_is_not_even_parsed() -> None:
         P_MESSAGE(filler)
 
 
+def length_prefixed(tag: bytes, content: bytes) -> bytes:
+    size, prefix = len(content), b""
+    while size > 0x7F:
+        size, prefix = size >> 7, prefix + bytes([size & 0x7F | 0x80])
+    return tag + prefix + bytes([size]) + content
+
+
+EMPTY_ADVERT, EMPTY_ROSTER, UNKNOWN, GROUP = b"\x4a\x00", b"\x2a\x00", b"\x82\x7d\x00", b"\x83\x7d\x84\x7d"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        length_prefixed(b"\x2a", EMPTY_ADVERT * 2_000_000),
+        length_prefixed(b"\x2a", EMPTY_ADVERT * 2_000) * 3,  # one message: the parser merges them
+        length_prefixed(b"\x2a", GROUP + EMPTY_ADVERT * 5_000),
+        GROUP + length_prefixed(b"\x2a", EMPTY_ADVERT * 5_000),
+        length_prefixed(b"\x2a", UNKNOWN * 5_000),
+        EMPTY_ROSTER * 5_000,
+    ],
+    ids=["adverts", "merged", "behind a group", "after a group", "unknown", "rosters"],
+)
+def test_crowds_of_empty_messages_are_refused_before_they_are_built(
+    data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two million adverts fit into four megabytes, and took 368 MB of the device once they were parsed."""
+    monkeypatch.setattr(convert, "_parse", None)
+    with pytest.raises(WireError, match=r"^CollectorMessage: more than 4096 fields$"):
+        C_MESSAGE(data)
+
+
+def test_the_largest_lists_pass_the_count_of_fields_packed_or_not() -> None:
+    # Not packed: one field an index, as a writer may send them.
+    indices = range(MAX_ROSTER)
+    varints = [bytes([i]) if i < 128 else bytes([i & 0x7F | 0x80, i >> 7]) for i in indices]
+    sharers, owners = (b"".join(tag + varint for varint in varints) for tag in (b"\x08", b"\x10"))
+    sealed = (b"\x1a" + bytes([SEALED_BYTES]) + b"a" * SEALED_BYTES) * MAX_ROSTER
+    expected = m.DeliveredShares(tuple(indices), tuple(indices), (b"a" * SEALED_BYTES,) * MAX_ROSTER)
+    assert C_MESSAGE(length_prefixed(b"\x32", sharers + owners + sealed)) == expected
+    assert C_MESSAGE(convert.collector_message_to_wire(expected)) == expected
+
+
 def test_unknown_fields_are_ignored() -> None:
     unknown = b"\x82\x7d\x03new"  # field 2000, bytes
     inner = secagg_pb2.ParticipantMessage.FromString(wire(HELLO)).hello.SerializeToString() + unknown

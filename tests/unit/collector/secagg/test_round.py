@@ -33,7 +33,7 @@ from client_sdk.secagg.messages import (
 from client_sdk.secagg.parameters import PIECE_BYTES
 from client_sdk.secagg.shamir import PRIME
 from collector.secagg.opening import open_sum
-from collector.secagg.round import STEPS, Phase, Round
+from collector.secagg.round import MAX_REMEMBERED, STEPS, Phase, Round
 from tests.fleet import FORMED_AT, PLAN_HASH, Fleet, SeededEntropy, rules, run_round
 
 RULES = rules(min_size=3, corrupt="0.1")
@@ -425,6 +425,30 @@ def test_d10_long_vectors_travel_in_pieces(length: int) -> None:
     pieces = [m for i, m in fleet.sent if i == 0 and isinstance(m, MaskedInputPiece)]
     assert len(pieces) == -(-length // BOUNDARY)
     assert max(len(piece.data) for piece in pieces) <= PIECE_BYTES
+
+
+def test_a_masked_input_in_crumbs_is_taken_and_costs_no_memory() -> None:
+    length = 2_000
+    fleet = Fleet([[i] * length for i in (1, 2, 3)], rules(length))
+    messages = fleet.join()
+    fleet.step(messages)
+    messages = fleet.round.close()
+    (piece,) = fleet.tell(0, messages.pop(0))
+    assert isinstance(piece, MaskedInputPiece)
+    width = fleet.round.bits // 8
+    crumbs = [MaskedInputPiece(at, piece.data[at * width : (at + 1) * width]) for at in range(length)]
+    for crumb in crumbs[:-1]:
+        fleet.round.receive(0, crumb)
+    rejected(fleet.round, 0, crumbs[0], RejectionReason.ALREADY_RECEIVED)
+    rejected(fleet.round, 0, crumbs[-2], RejectionReason.MALFORMED)
+    fleet.round.receive(0, crumbs[-1])
+    assert len(fleet.round._seen) <= 3 * MAX_REMEMBERED
+    fleet.step(messages)
+    messages = fleet.round.close()
+    for _ in range(2):
+        fleet.step(messages)
+        messages = fleet.round.close()
+    assert open_sum(fleet.round.opening()) == [6] * length
 
 
 def test_a_masked_input_that_stops_halfway_is_a_dropout() -> None:
