@@ -41,9 +41,10 @@ class TelemetryClient:
     a `Plan`; left out, it is fetched once and pinned. data_dir: a folder of this app's user, made with mode
     0700; several processes may share it and are one device then. enrolment_token: single use, forgotten after
     it. root_certificates: PEM bytes or a path, for an own CA. insecure: plain text, to this machine only.
-    max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime: the device's own limits over all plan names;
-    they only lower the plan's (for a fetched plan they default to 10 in 24 hours and 3650 ever). min_cohort: fewest contributors of a sum this device joins. seal_key: 32 bytes
-    of the platform's keystore; then an open period survives restarts, encrypted. background=False: no thread
+    max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime: the device's own limits over all plan names; they
+    only lower the plan's (for a fetched plan they default to 10 in 24 hours and 3650 ever). min_cohort: fewest
+    contributors of a sum this device joins. seal_key: 32 bytes of the platform's keystore; then an open period
+    survives restarts, encrypted. background=False: no thread
     is ever started, the host calls `await client.upload()`. can_upload: asked before the background thread
     sends. clock: seconds since the epoch. Raises ConfigurationError, PlanError, or StorageError (a store that
     can never be used).

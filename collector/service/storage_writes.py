@@ -11,8 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
+from client_sdk.accounting.budget import format_micro
 from client_sdk.errors import LocalProtocolError, PlanError
-from client_sdk.plan import Plan
+from client_sdk.plan import Plan, parse_plan
+from client_sdk.plan.defaults import rolling_24h_micro
 from collector.service import tables as t
 from collector.service.storage_reads import chunks, report_costs
 from collector.service.storage_rows import DROPOUT_STEPS, DuplicateContributionError, Release, RoundRecord
@@ -24,7 +26,7 @@ def put_plan(conn: Connection, plan: Plan, now: int) -> None:
     """Keep a plan version; the same again changes nothing. Raises PlanError where it breaks its name's history."""
     if conn.execute(select(t.plans.c.hash).where(t.plans.c.hash == plan.hash)).first() is not None:
         return
-    columns = select(t.plans.c.version, t.plans.c.period_s, t.plans.c.hash)
+    columns = select(t.plans.c.version, t.plans.c.period_s, t.plans.c.hash, t.plans.c.text)
     for stored in conn.execute(columns.where(t.plans.c.name == plan.name)):
         if stored.version == plan.version:
             raise PlanError(
@@ -36,11 +38,31 @@ def put_plan(conn: Connection, plan: Plan, now: int) -> None:
                 f"plan.period: {plan.name!r} has had a period of {stored.period_s} s since version "
                 f"{stored.version}, not {plan.period_s} s; a plan's period never changes, take a new plan.name"
             )
+        if stored.version < plan.version:
+            _refuse_raised_limits(parse_plan(stored.text), plan)
     conn.execute(
         insert(t.plans).values(
             hash=plan.hash, name=plan.name, version=plan.version, period_s=plan.period_s, text=plan.text, added_at=now
         )
     )
+
+
+def _refuse_raised_limits(earlier: Plan, plan: Plan) -> None:
+    """A version may lower, never raise, what a device can spend: devices keep the strictest they have seen.
+
+    A window that only follows from the version's own reports (the default) may grow with them here, so that a
+    version can ask one more question; devices still hold it to what they have seen.
+    """
+    default = rolling_24h_micro(plan.period_s, plan.report_micro_epsilon)
+    for name, before, now in (
+        ("lifetime", earlier.budget.lifetime_micro, plan.budget.lifetime_micro),
+        ("rolling_24h", earlier.budget.rolling_24h_micro, plan.budget.rolling_24h_micro),
+    ):
+        if now > before and (name == "lifetime" or now != default):
+            raise PlanError(
+                f"budget.{name}: {format_micro(now)} is above the {format_micro(before)} of version {earlier.version} "
+                f"of {plan.name!r}; a version may lower a device's limits, never raise them; take a new plan.name"
+            )
 
 
 # --- enrolment --------------------------------------------------------------------------------------

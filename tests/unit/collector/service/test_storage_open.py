@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, event
 
-from client_sdk.errors import ConfigurationError
+from client_sdk.errors import ConfigurationError, PlanError
+from client_sdk.plan import Plan, parse_plan
 from collector.service import migrations, storage_sqlite, tables
 from collector.service.storage import CollectorStore, StoreError, StoreProblem
-from tests.unit.collector.service.stores import NOW, counts, make_plan, make_release
+from tests.unit.collector.service.stores import NOW, counts, make_plan, make_release, plan_text
 
 
 @pytest.fixture
@@ -275,3 +277,21 @@ def test_a_read_only_store_can_be_read_and_says_so_to_a_writer(path: Path) -> No
     if found is None:
         pytest.skip("the test runner's folder cannot be reached without its rights")
     assert found == [3, StoreProblem.READ_ONLY]
+
+
+def _version(version: int, lifetime: int, rolling: str = "") -> Plan:
+    return parse_plan(plan_text(version).replace("lifetime = 365", f"lifetime = {lifetime}\n{rolling}"))
+
+
+def test_a_later_version_may_lower_a_devices_limits_and_never_raise_them(tmp_path: Path) -> None:
+    with closing(CollectorStore.open(str(tmp_path / "c.db"))) as store:
+        store.put_plan(_version(1, 100), NOW)
+        with pytest.raises(PlanError, match="budget.lifetime: 101 is above the 100 of version 1"):
+            store.put_plan(_version(2, 101), NOW)
+        with pytest.raises(PlanError, match="budget.rolling_24h: 5 is above the 4 of version 1"):
+            store.put_plan(_version(2, 100, "rolling_24h = 5"), NOW)
+        store.put_plan(_version(3, 90, "rolling_24h = 3"), NOW)
+        with pytest.raises(PlanError, match="above the 90 of version 3"):
+            store.put_plan(_version(4, 95), NOW)
+        store.put_plan(_version(2, 95), NOW)
+        assert [plan.version for plan in store.plans()] == [1, 2, 3]
