@@ -67,6 +67,7 @@ class FleetRun:
 
 
 Progress = Callable[[str], None]
+Truth = dict[str, Value]
 
 
 def drop_schedule(devices: int, dropout: float) -> dict[int, str]:
@@ -133,16 +134,16 @@ class _FleetRunner:
                 loop.run_in_executor(threads, self._sealed_client, number, readings, token)
                 for number, (readings, token) in enumerate(zip(fleet.readings, tokens, strict=True))
             ]
-            clients = await asyncio.gather(*sealing)
+            sealed = await asyncio.gather(*sealing)
         runs: list[DeviceRun] = []
         # one loop does the work of a whole cohort's phones: cohort after cohort, or their deadlines would pass
-        for batch in cohort_batches(len(clients), self._plan.cohort.target_size):
-            uploads = (self._upload(n, clients[n], fleet.readings[n], schedule.get(n)) for n in batch)
+        for batch in cohort_batches(len(sealed), self._plan.cohort.target_size):
+            uploads = (self._upload(n, *sealed[n], schedule.get(n)) for n in batch)
             runs += await asyncio.gather(*uploads)
         return runs
 
-    def _sealed_client(self, number: int, readings: Readings, token: str) -> TelemetryClient:
-        """What an app does: record, and seal the period at its end."""
+    def _sealed_client(self, number: int, readings: Readings, token: str) -> tuple[TelemetryClient, Truth]:
+        """What an app does: record, and seal the period at its end. With the truth about its values."""
         client = TelemetryClient(
             self._endpoint,
             plan=self._plan_path,
@@ -155,13 +156,21 @@ class _FleetRunner:
         )
         for name, value in readings:
             client.record(name, value)
+        truth = true_values(self._plan, readings) | self._drawn_values(client)
         client.flush(seal=True)
         self._progress("seal")
-        return client
+        return client, truth
 
-    async def _upload(
-        self, number: int, client: TelemetryClient, readings: Readings, drops_before: str | None
-    ) -> DeviceRun:
+    def _drawn_values(self, client: TelemetryClient) -> Truth:
+        """What `on_device = "sample"` drew: the only values that nobody can work out apart from the client."""
+        names = [name for name, metric in self._plan.metrics.items() if metric.on_device == "sample"]
+        period = client._engine.recorder._period if names else None  # noqa: SLF001 - the one witness
+        if period is None:
+            return {}
+        values = clipped_values(self._plan, period.state.values())
+        return {name: values[name] for name in names}
+
+    async def _upload(self, number: int, client: TelemetryClient, truth: Truth, drops_before: str | None) -> DeviceRun:
         uploads: dict[str, int] = {}
         with contextlib.suppress(DroppedOutError):
             summary = await client.upload(before_send=lambda step: self._before(step, drops_before))
@@ -170,7 +179,7 @@ class _FleetRunner:
         return DeviceRun(
             number=number,
             device_id=client.device_id,
-            truth=true_values(self._plan, readings),
+            truth=truth,
             drops_before=drops_before,
             spent_micro_epsilon=client.spent().lifetime_micro,
             uploads=uploads,
@@ -182,7 +191,7 @@ class _FleetRunner:
         self._progress(step)
 
 
-def true_values(plan: Plan, readings: Readings) -> dict[str, Value]:
+def true_values(plan: Plan, readings: Readings) -> Truth:
     """What a device's readings became before any noise, worked out apart from the client."""
     state = PeriodState(plan)
     for name, value in readings:

@@ -286,9 +286,9 @@ def _version(version: int, lifetime: int, rolling: str = "") -> Plan:
 def test_a_later_version_may_lower_a_devices_limits_and_never_raise_them(tmp_path: Path) -> None:
     with closing(CollectorStore.open(str(tmp_path / "c.db"))) as store:
         store.put_plan(_version(1, 100), NOW)
-        with pytest.raises(PlanError, match="budget.lifetime: 101 is above the 100 of version 1"):
+        with pytest.raises(PlanError, match=r"budget\.lifetime: 101 is above the 100 of version 1"):
             store.put_plan(_version(2, 101), NOW)
-        with pytest.raises(PlanError, match="budget.rolling_24h: 5 is above the 4 of version 1"):
+        with pytest.raises(PlanError, match=r"budget\.rolling_24h: 5 is above the 4 of version 1"):
             store.put_plan(_version(2, 100, "rolling_24h = 5"), NOW)
         store.put_plan(_version(3, 90, "rolling_24h = 3"), NOW)
         with pytest.raises(PlanError, match="above the 90 of version 3"):
