@@ -3,7 +3,8 @@
 Rules of this file: a reading is checked before anything is kept of it; what is kept is the least that
 `on_device` needs (an unknown category becomes `other` at once). A report carries every metric of its plan, so
 its length, order, types and size on disk follow from the plan and never from a value; a metric without a
-reading takes its default. Nothing here shows a reading: not a repr, not an exception.
+reading takes its default. Nothing here shows a reading: not a repr, not an exception, nor one that hangs on it
+as its context (so nothing is raised from within a handler whose exception may quote a reading).
 What it does not do: it charges no budget, and `dump()` is raw data: only sealed bytes of it may rest on disk.
 A PeriodState is not locked; its owner calls it from one thread at a time.
 """
@@ -52,7 +53,7 @@ class _Numbers:
         except OverflowError:  # an int or a fraction too large for a float is a finite number all the same
             return _LARGEST if value > 0 else -_LARGEST  # type: ignore[operator]  # typeshed's Real has no order
         except (TypeError, ValueError, ArithmeticError):
-            raise ValueRefusedError(self._name, RefusalReason.NOT_FINITE) from None
+            number = math.nan
         if math.isfinite(number):
             return number
         if isinstance(value, Decimal) and value.is_finite():
@@ -207,10 +208,9 @@ class PeriodState:
         `entropy` is drawn from only for `sample`. An unknown metric's name is not repeated in the error: in a
         call with swapped arguments it would be the reading.
         """
-        try:
-            adder = self.adders[metric]
-        except (KeyError, TypeError):
-            raise ValueRefusedError("?", RefusalReason.UNKNOWN_METRIC) from None
+        adder = self.adders.get(metric) if isinstance(metric, str) else None
+        if adder is None:
+            raise ValueRefusedError("?", RefusalReason.UNKNOWN_METRIC)
         adder(value, entropy)
 
     def values(self) -> dict[str, Value]:
@@ -229,15 +229,21 @@ class PeriodState:
     def load(cls, plan: Plan, data: bytes) -> PeriodState:
         """The state that `dump` wrote under the same plan. Raises StorageError for anything else."""
         state = cls(plan)
+        if not state._restore(data):
+            raise StorageError("the saved period is damaged")
+        return state
+
+    def _restore(self, data: bytes) -> bool:
+        """False for what `dump` cannot have written."""
         try:
             document = json.loads(data)
-            if document["plan"] != plan.hash.hex() or document["folds"].keys() != plan.metrics.keys():
+            if document["plan"] != self.plan.hash.hex() or document["folds"].keys() != self.plan.metrics.keys():
                 raise StorageError("the saved period belongs to another plan")
             for name, (seen, held) in document["folds"].items():
-                state._folds[name].restore(seen, held)
+                self._folds[name].restore(seen, held)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise StorageError("the saved period is damaged") from None
-        return state
+            return False
+        return True
 
     def __repr__(self) -> str:
         return f"PeriodState({self.plan!r})"

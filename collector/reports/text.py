@@ -2,7 +2,8 @@
 
 CSV is RFC 4180: comma, CRLF, quotes doubled. A spreadsheet takes a text that begins with = + - @ tab or
 carriage return for a formula, so such *text* cells get an apostrophe in front; so do those that begin with an
-apostrophe, or taking one away would not give every name back. Numbers are left alone, negative ones too.
+apostrophe, or taking one away would not give every name back. Numbers are left alone, negative ones too, and
+written out: 0.000001, never 1e-06.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -30,8 +31,14 @@ def to_csv(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, raw_text: b
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(header)
     for row in rows:
-        writer.writerow([cell if raw_text else _guarded(cell) for cell in row])
+        writer.writerow([_csv_cell(cell, raw_text=raw_text) for cell in row])
     return out.getvalue()
+
+
+def _csv_cell(cell: Cell, *, raw_text: bool) -> Cell:
+    if isinstance(cell, (float, Decimal)):
+        return plain(cell)
+    return cell if raw_text else _guarded(cell)
 
 
 def _guarded(cell: Cell) -> Cell:
@@ -40,7 +47,31 @@ def _guarded(cell: Cell) -> Cell:
 
 def to_json(document: object) -> str:
     """Readable JSON on several lines. Raises ValueError for NaN and infinities, which are no JSON."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    return _json(document, "\n")
+
+
+def _json(value: object, line: str) -> str:
+    """`line`: the line break and indentation that `value` stands at. json.dumps cannot write a float out."""
+    below = f"{line}  "
+    if isinstance(value, Mapping):
+        items = [f"{json.dumps(str(key), ensure_ascii=False)}: {_json(item, below)}" for key, item in value.items()]
+        brackets = "{}"
+    elif isinstance(value, (list, tuple)):
+        items, brackets = [_json(item, below) for item in value], "[]"
+    elif isinstance(value, float) and math.isfinite(value):
+        return plain(value)
+    else:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return f"{brackets[0]}{below}{f',{below}'.join(items)}{line}{brackets[1]}" if items else brackets
+
+
+def plain(number: float | Decimal) -> str:
+    """The shortest decimal that reads as this number again, written out: 0.000001, not 1e-06. A float has a point."""
+    text = str(number)
+    if "e" not in text.lower():
+        return text
+    written = format(Decimal(text), "f")
+    return written if isinstance(number, Decimal) or "." in written else f"{written}.0"
 
 
 def parse_instant(text: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -62,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     from client_sdk.files import load_plan
     from client_sdk.plan import parse_plan
+    from collector.reports import to_json
     from collector.service.demo.fleet import builtin_plan, csv_fleet, generated_fleet
     from collector.service.demo.result import build_result
     from collector.service.demo.run import run_fleet
@@ -77,10 +77,10 @@ def run(args: argparse.Namespace) -> int:
         plan_path.write_text(plan.text, encoding="utf-8")
         fleet_run = run_fleet(plan, plan_path, fleet, args.dropout, folder, progress)
         result = build_result(plan, fleet_run, f"sqlite:///{folder / 'collector.db'}", fleet.left_out)
-        encoded = json.dumps(result.document, indent=2, allow_nan=False)
-        (folder / "result.json").write_text(encoded + "\n", encoding="utf-8")
+        encoded = to_json(result.document)
+        (folder / "result.json").write_text(encoded, encoding="utf-8")
     if args.format == "json":
-        sys.stdout.write(encoded + "\n")
+        sys.stdout.write(encoded)
     else:
         print_tables(result.document, Console())
         sys.stdout.write(result.verdict + "\n")
@@ -123,8 +123,8 @@ def _folder(out: Path | None) -> Iterator[Path]:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise ConfigurationError(f"--out {out}: the folder is not empty; name a new one")
-    except OSError as error:
-        raise ConfigurationError(f"--out {out}: cannot be used ({error.strerror})") from None
+    except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
+        raise ConfigurationError(f"--out {out}: cannot be used ({getattr(error, 'strerror', error)})") from None
     yield out.resolve()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from client_sdk.errors import ConfigurationError
 from collector.reports import build_report, parse_instant
 from collector.reports.report import COLUMNS, report_rows
+from collector.reports.text import plain
 from collector.service.cli_common import (
     Subparsers,
     add_db,
@@ -96,7 +97,7 @@ def _print_tables(document: Mapping[str, Any]) -> None:
 def _title(metric: Mapping[str, Any]) -> str:
     versions = ", ".join(str(v) for v in metric["plan_versions"])
     plan = f"{metric['plan']} version {versions}" if versions else f"{metric['plan']}, no sum in this window"
-    kind = f"{metric['kind']}, {metric['mechanism']}, epsilon {metric['epsilon']:g}"
+    kind = f"{metric['kind']}, {metric['mechanism']}, epsilon {plain(metric['epsilon'])}"
     return f"{metric['name']}: {kind}, {metric['contributors']:,} contributors ({plan})"
 
 

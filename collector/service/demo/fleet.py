@@ -150,9 +150,9 @@ def _open_text(path: Path) -> IO[str]:
         if path.suffix == ".gz":
             return gzip.open(path, "rt", encoding="utf-8", newline="")
         return path.open(encoding="utf-8", newline="")
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
         raise ConfigurationError(
-            f"{path}: cannot be read ({error.strerror}); give --data an existing CSV file"
+            f"{path}: cannot be read ({getattr(error, 'strerror', error)}); give --data an existing CSV file"
         ) from None
 
 
@@ -162,7 +162,8 @@ def _rows(stream: IO[str], path: Path, device_column: str, plan: Plan) -> Iterat
         columns = list(reader.fieldnames or [])
         for wanted in (device_column, *plan.metrics):
             if wanted not in columns:
-                raise ConfigurationError(f"{path}: no column {wanted!r}; it has {', '.join(columns[:20])}")
+                # without a header the first line would be readings, so what stands there stays out of the text
+                raise ConfigurationError(f"{path}: no column {wanted!r} in its first line ({len(columns)} columns)")
         for row in reader:
             yield reader.line_num, row
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:

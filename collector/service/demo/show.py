@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from collector.reports.text import plain
 from collector.service.demo.result import standard_errors_off
 from collector.service.demo.run import DROP_STEPS
 
@@ -47,7 +48,7 @@ def _rounds_table(rounds: list[dict[str, Any]]) -> Table:
 
 
 def _metric_table(metric: Mapping[str, Any]) -> Table:
-    title = f"{metric['name']}: {metric['mechanism']}, epsilon {metric['epsilon']}, n = {metric['contributors']}"
+    title = f"{metric['name']}: {metric['mechanism']}, epsilon {plain(metric['epsilon'])}, n = {metric['contributors']}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("value")
     for column in ("estimate", "SE", "95 % interval", "truth", "off by"):
@@ -69,7 +70,7 @@ def _print_privacy(privacy: Mapping[str, Any], console: Console) -> None:
     local = privacy["epsilon_local"]
     console.print(
         f"Epsilon spent per user (local, pure; {privacy['devices']} users): "
-        f"min {local['min']:g}, median {local['median']:g}, max {local['max']:g}"
+        + ", ".join(f"{name} {plain(local[name])}" for name in ("min", "median", "max"))
     )
     console.print("Three users' ledgers:")
     for user in privacy["sample_users"]:

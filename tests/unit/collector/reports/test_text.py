@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from decimal import Decimal
 
 import pytest
@@ -56,6 +57,32 @@ def test_json_refuses_what_is_no_json() -> None:
     with pytest.raises(ValueError, match="JSON"):
         to_json({"estimate": float("nan")})
     assert to_json({"é": None}) == '{\n  "é": null\n}'
+
+
+# case C04
+def test_numbers_are_written_out_without_an_exponent() -> None:
+    numbers = [0.000001, 12.345679, 1e22, -1e-7, 5.0, -0.0, 0, Decimal("1E-9"), 5e-324, 1.7e308]
+    cells = to_csv(["x"], [[number] for number in numbers]).split("\r\n")[1:-1]
+    written = f"0.000001 12.345679 1{'0' * 22}.0 -0.0000001 5.0 -0.0 0 0.000000001"
+    assert cells[:8] == written.split()
+    assert not any("e" in cell.lower() for cell in cells)
+    assert [float(cell) for cell in cells] == [float(number) for number in numbers]
+    floats = [number for number in numbers if isinstance(number, float)]
+    text = to_json({"amounts": floats})
+    assert "e-" not in text.lower()
+    assert json.loads(text)["amounts"] == floats
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_json_is_what_the_standard_library_writes_but_for_exponents(document: object) -> None:
+    text = to_json(document)
+    assert json.loads(text) == document
+    usual = json.dumps(document, indent=2, ensure_ascii=False)
+    assert text == usual or "e" in usual
+    assert to_json({"a": (1, [])}) == '{\n  "a": [\n    1,\n    []\n  ]\n}'
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan, parse_plan
-from collector.service.demo import result
-from collector.service.demo.fleet import builtin_plan, csv_fleet, generated_fleet
+from collector.service.demo import result, run
+from collector.service.demo.fleet import Readings, builtin_plan, csv_fleet, generated_fleet
 from collector.service.demo.run import DROP_STEPS, DeviceRun, cohort_batches, drop_schedule, true_values
 
 CSV_PLAN = """
@@ -123,6 +124,22 @@ def test_truth_is_taken_after_on_device_and_clipping(plan: Plan) -> None:
     assert result.true_estimates(metric, ["a", "other", "a"]) == [2.0, 0.0, 1.0]
     assert result.true_estimates(plan.metrics["seconds"], [10.0, 30.0]) == [20.0]
     assert result.true_estimates(metric, []) == [None, None, None]
+
+
+def test_the_truth_of_a_sampled_reading_is_what_the_device_drew(tmp_path: Path) -> None:
+    text = CSV_PLAN.replace('"mean"', '"sample"')
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    runner = run._FleetRunner(parse_plan(text), path, "127.0.0.1:1", tmp_path, time.time(), lambda step: None)
+    readings: Readings = [("seconds", float(n)) for n in range(100)]
+    drawn = []
+    seal = run.TelemetryClient.flush
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run.TelemetryClient, "flush", lambda self, **_: drawn.append(runner._drawn_values(self)))
+        truths = [runner._sealed_client(n, readings, "token")[1]["seconds"] for n in range(3)]
+    assert seal is run.TelemetryClient.flush
+    assert truths == [d["seconds"] for d in drawn]
+    assert len(set(truths)) > 1, "the truth is the draw, not a constant"
 
 
 def _device(spent: int = 1) -> DeviceRun:
