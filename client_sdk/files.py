@@ -18,7 +18,11 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 
     Raises ConfigurationError (one line) where the file cannot be read, PlanError where it holds no valid plan.
     """
-    return parse_plan(_text(Path(path)))
+    text = _text(Path(path))
+    try:
+        return parse_plan(text)
+    except PlanError as error:
+        raise PlanError([f"{path}: {problem}" for problem in error.problems]) from None
 
 
 def _text(path: Path) -> str:

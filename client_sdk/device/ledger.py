@@ -38,6 +38,7 @@ def spent(db: sqlite3.Connection, now: float, plan_name: str | None = None) -> S
         )
     ]
     window_end = charge_time(now, last_charge(db))
+    rows.append((window_end, missing_micro(db)))
     return Spent(spent_in_window(rows, window_end), sum(micro for _, micro in rows))
 
 
@@ -98,6 +99,12 @@ def damage(db: sqlite3.Connection) -> tuple[str, int] | None:
     return str(row[0]), int(claimed[0])
 
 
+def missing_micro(db: sqlite3.Connection) -> int:
+    """What a damaged ledger is known to lack: spent, although no row says when."""
+    found = damage(db)
+    return 0 if found is None else max(0, found[1] - total_micro(db))
+
+
 def mark_damaged(db: sqlite3.Connection, why: str, claimed_micro: int) -> None:
     """From here the budget counts as used up, until `reset`. The largest claim and the first reason stay.
 
@@ -119,7 +126,7 @@ def reset(db: sqlite3.Connection, now: float) -> int:
     found = damage(db)
     if found is None:
         return total_micro(db)
-    missing = found[1] - total_micro(db)
+    missing = missing_micro(db)
     if missing > 0:
         db.execute(
             "INSERT INTO carried (micro_epsilon, noted_at) VALUES (?, ?)",

@@ -195,8 +195,10 @@ def _limits(report: Amount | None, rolling_24h: Amount | None, lifetime: Amount 
 def _min_cohort(value: int | None) -> int:
     if value is None:
         return 0
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise ConfigurationError("min_cohort: must be a whole number of contributors, 0 or more")
+    from client_sdk.secagg.parameters import MAX_ROSTER
+
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_ROSTER:
+        raise ConfigurationError(f"min_cohort: must be a whole number of contributors from 0 to {MAX_ROSTER}")
     return value
 
 

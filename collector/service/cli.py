@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Final
 
@@ -48,6 +49,8 @@ EXTRA_MODULES: Final = frozenset({"sqlalchemy", "alembic", "rich"})
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never a traceback for what a user or an operator can cause."""
+    if sys.stdout is None or sys.stderr is None:  # closed by the caller's shell: still do the work
+        sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((a for a in arguments if not a.startswith("-")), "")
     prog = f"{PROG} {name}" if name in COMMANDS else PROG
@@ -79,6 +82,7 @@ def _run(arguments: list[str], name: str) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=OneLineParser)
     module: ModuleType | None = None
     for command, text in COMMANDS.items():
@@ -91,6 +95,13 @@ def _run(arguments: list[str], name: str) -> int:
     if module is None:  # `required` leaves no other way here
         raise ConfigurationError("no command given")
     return int(module.run(args))
+
+
+def _version() -> str:
+    try:
+        return version("ldp-telemetry")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "not installed"
 
 
 def _status_of(error: TelemetryError) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -44,9 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help="readings from a CSV file (.csv or .csv.gz); needs --plan"
     )
-    parser.add_argument(
-        "--device-column", default="device", metavar="NAME", help="the CSV's device column (default: device)"
-    )
+    parser.add_argument("--device-column", metavar="NAME", help="the CSV's device column (default: device)")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="keep collector.db, devices/, plan.toml and result.json here"
     )
@@ -71,8 +70,9 @@ def run(args: argparse.Namespace) -> int:
     plan = load_plan(args.plan) if args.plan else parse_plan(builtin_plan(args.devices, args.dropout))
     _check_size(args.devices, plan)
     data = args.data
-    fleet = csv_fleet(data, args.device_column, plan, args.devices) if data else generated_fleet(plan, args.devices)
-    with _folder(args.out) as folder, _progress(args.devices) as progress:
+    column = args.device_column or "device"
+    fleet = csv_fleet(data, column, plan, args.devices) if data else generated_fleet(plan, args.devices)
+    with _signals_as_exceptions(), _folder(args.out) as folder, _progress(args.devices) as progress:
         plan_path = folder / "plan.toml"
         plan_path.write_text(plan.text, encoding="utf-8")
         fleet_run = run_fleet(plan, plan_path, fleet, args.dropout, folder, progress)
@@ -96,6 +96,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigurationError(f"--dropout is a share between 0 and 1, not {args.dropout}")
     if args.data and not args.plan:
         raise ConfigurationError("--data needs --plan FILE: the plan's metric names pick the columns")
+    if args.device_column and not args.data:
+        raise ConfigurationError("--device-column names a column of --data FILE, which is missing")
 
 
 def _check_size(devices: int, plan: Plan) -> None:
@@ -114,6 +116,21 @@ def _check_size(devices: int, plan: Plan) -> None:
 
 
 @contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the demo like Ctrl-C: its collector and its temporary folder go with it."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def _folder(out: Path | None) -> Iterator[Path]:
     if out is None:
         with tempfile.TemporaryDirectory(prefix="ldp-demo-") as folder:
@@ -121,7 +138,7 @@ def _folder(out: Path | None) -> Iterator[Path]:
         return
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
+        if any(out.iterdir()) or str(out) == ".":
             raise ConfigurationError(f"--out {out}: the folder is not empty; name a new one")
     except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
         raise ConfigurationError(f"--out {out}: cannot be used ({getattr(error, 'strerror', error)})") from None

@@ -6,9 +6,11 @@ import csv
 import json
 import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,43 @@ def test_data_of_a_users_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     check_document(document, devices=10, dropping=0)
-    assert document["left_out"] == {"rows_without_device": 0, "incomplete_devices": 1, "further_devices": 2}
+    assert document["left_out"] == {
+        "rows_without_device": 0,
+        "refused_readings": 0,
+        "incomplete_devices": 1,
+        "further_devices": 2,
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_demo_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "collector.service", "demo", "--devices", "300"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while not list(tmp_path.glob("ldp-demo-*/devices/3")) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            (folder,) = tmp_path.glob("ldp-demo-*")
+            assert _collectors(folder), "the case was reached: its collector runs"
+            process.send_signal(number)
+            assert process.wait(timeout=30) == 128 + number
+        finally:
+            process.terminate()
+    assert not _collectors(folder)
+    assert not folder.exists()
+
+
+def _collectors(folder: Path) -> list[str]:
+    listing = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listing.splitlines() if f"serve --plan {folder}" in line]
+
+
+def test_a_closed_stdout_is_no_traceback() -> None:
+    command = f"{sys.executable} -m collector.service demo --devices 6 >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_nothing_released_is_exit_1() -> None:
@@ -101,6 +139,8 @@ def test_nothing_released_is_exit_1() -> None:
         (["--dropout", "1.5"], "--dropout"),
         (["--dropout", "nan"], "--dropout"),
         (["--data", "x.csv"], "--plan"),
+        (["--device-column", "who"], "--data"),
+        (["--out", ""], "--out"),
         (["--plan", "missing.toml"], "missing.toml"),
         (["--plan", "deploy/plan.toml", "--devices", "49"], "min_size"),
         (["--plan", "deploy/plan.toml", "--devices", "51"], "smallest roster"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -121,12 +122,13 @@ def _category(metric: Metric, rng: random.Random) -> Value:
 def csv_fleet(path: Path, device_column: str, plan: Plan, devices: int) -> Fleet:
     """The first `devices` complete devices of a CSV file (gzip by name), each row's cells as readings.
 
-    A device is complete when every metric of the plan has at least one reading. Columns that are no metric
-    (dates among them) are ignored, empty cells skipped; rows without a device are counted. Raises
-    ConfigurationError naming file, line and column.
+    A device is complete when every metric of the plan has at least one reading that the plan can use. Columns
+    that are no metric (dates among them) are ignored, empty cells skipped; what is left aside is counted: rows
+    without a device, readings the SDK refuses (unknown categories where the plan has no `other`, numbers that
+    are not finite). Raises ConfigurationError naming file, line and column.
     """
     by_device: dict[str, Readings] = {}
-    left_out = {"rows_without_device": 0, "incomplete_devices": 0, "further_devices": 0}
+    left_out = dict.fromkeys(("rows_without_device", "refused_readings", "incomplete_devices", "further_devices"), 0)
     with _open_text(path) as stream:
         for line, row in _rows(stream, path, device_column, plan):
             name = row.get(device_column) or ""
@@ -134,7 +136,9 @@ def csv_fleet(path: Path, device_column: str, plan: Plan, devices: int) -> Fleet
                 left_out["rows_without_device"] += 1
                 continue
             by_device.setdefault(name, []).extend(_cells(row, plan, path, line))
-    complete = [r for r in by_device.values() if {name for name, _ in r} == set(plan.metrics)]
+    usable = {name: [r for r in readings if _usable(plan, *r)] for name, readings in by_device.items()}
+    complete = [by_device[name] for name, readings in usable.items() if {m for m, _ in readings} == set(plan.metrics)]
+    left_out["refused_readings"] = sum(len(by_device[name]) - len(usable[name]) for name in by_device)
     left_out["incomplete_devices"] = len(by_device) - len(complete)
     left_out["further_devices"] = max(0, len(complete) - devices)
     if len(complete) < devices:
@@ -148,12 +152,11 @@ def csv_fleet(path: Path, device_column: str, plan: Plan, devices: int) -> Fleet
 def _open_text(path: Path) -> IO[str]:
     try:
         if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8", newline="")
-        return path.open(encoding="utf-8", newline="")
+            return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+        return path.open(encoding="utf-8-sig", newline="")
     except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
-        raise ConfigurationError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', error)}); give --data an existing CSV file"
-        ) from None
+        reason = getattr(error, "strerror", None) or "not a usable path"
+        raise ConfigurationError(f"{path}: cannot be read ({reason}); give --data an existing CSV file") from None
 
 
 def _rows(stream: IO[str], path: Path, device_column: str, plan: Plan) -> Iterator[tuple[int, dict[str, str]]]:
@@ -161,13 +164,26 @@ def _rows(stream: IO[str], path: Path, device_column: str, plan: Plan) -> Iterat
         reader = csv.DictReader(stream)
         columns = list(reader.fieldnames or [])
         for wanted in (device_column, *plan.metrics):
+            if columns.count(wanted) > 1:
+                raise ConfigurationError(f"{path}: column {wanted!r} stands there {columns.count(wanted)} times")
             if wanted not in columns:
-                # without a header the first line would be readings, so what stands there stays out of the text
-                raise ConfigurationError(f"{path}: no column {wanted!r} in its first line ({len(columns)} columns)")
+                # without a header the first line holds readings, which stay out of the text
+                raise ConfigurationError(
+                    f"{path}: no column {wanted!r} in its first line ({len(columns)} columns; commas separate them)"
+                )
         for row in reader:
             yield reader.line_num, row
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigurationError(f"{path}: not a readable CSV file ({type(error).__name__})") from None
+        raise ConfigurationError(
+            f"{path}: not a readable CSV file ({type(error).__name__}); it must be UTF-8 text with commas"
+        ) from None
+
+
+def _usable(plan: Plan, name: str, value: Value) -> bool:
+    metric = plan.metrics[name]
+    if isinstance(value, str):
+        return value in metric.categories or metric.other is not None
+    return math.isfinite(value)
 
 
 def _cells(row: dict[str, str], plan: Plan, path: Path, line: int) -> Readings:

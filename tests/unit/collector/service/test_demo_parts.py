@@ -83,7 +83,22 @@ def test_rows_become_devices_and_what_is_left_out_is_counted(tmp_path: Path, pla
         ["('os', 'a')", "('seconds', 10.0)", "('seconds', 20.0)"],
         ["('os', 'zz')", "('seconds', 7.0)"],
     ]
-    assert fleet.left_out == {"rows_without_device": 1, "incomplete_devices": 2, "further_devices": 1}
+    assert fleet.left_out == {
+        "rows_without_device": 1,
+        "refused_readings": 0,
+        "incomplete_devices": 2,
+        "further_devices": 1,
+    }
+
+
+def test_readings_that_the_sdk_refuses_make_no_device_complete_and_are_counted(tmp_path: Path) -> None:
+    plan = parse_plan(CSV_PLAN.replace('other = "other"\n', ""))
+    path = tmp_path / "facts.csv"
+    path.write_text("\ufeffdev,os,seconds\n1,a,1\n2,new,1\n3,a,nan\n3,b,inf\n4,b,2\n4,new,3\n", encoding="utf-8")
+    fleet = csv_fleet(path, "dev", plan, devices=2)
+    assert fleet.left_out["refused_readings"] == 4
+    assert fleet.left_out["incomplete_devices"] == 2
+    assert [len(readings) for readings in fleet.readings] == [2, 4], "every cell is recorded, the odd ones too"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +108,8 @@ def test_rows_become_devices_and_what_is_left_out_is_counted(tmp_path: Path, pla
         ("dev,os\n1,a\n", "dev", ["no column 'seconds'"]),
         ("dev,os,seconds\n1,a,1\n", "device", ["no column 'device'"]),
         ("dev,os,seconds\n1,a,1\n", "dev", ["1 of 1 devices", "5 asked for"]),
+        ("dev,os,os,seconds\n1,a,b,1\n", "dev", ["column 'os'", "2 times"]),
+        ("dev;os;seconds\n1;a;1\n", "dev", ["no column 'dev'", "commas"]),
         ("", "dev", ["no column 'dev'"]),
         ("dev,os,seconds\n\xff\xfe,a,1\n", "dev", ["not a readable CSV file"]),
     ],
