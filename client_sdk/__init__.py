@@ -15,7 +15,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from client_sdk.device.client import TelemetryClient
-    from client_sdk.device.records import LogEntry
+    from client_sdk.device.preview import MetricPreview, Preview, ReportPreview
+    from client_sdk.device.records import LogEntry, WaitingReport
     from client_sdk.device.views import BudgetView, UploadSummary
     from client_sdk.errors import (
         BudgetExceededError,
@@ -39,15 +40,19 @@ __all__ = [
     "ConfigurationError",
     "Estimate",
     "LogEntry",
+    "MetricPreview",
     "MissingExtraError",
     "Plan",
     "PlanError",
+    "Preview",
     "RefusalReason",
+    "ReportPreview",
     "StorageError",
     "TelemetryClient",
     "TelemetryError",
     "UploadSummary",
     "ValueRefusedError",
+    "WaitingReport",
     "load_plan",
     "parse_plan",
 ]
@@ -58,15 +63,19 @@ _HOME = {
     "ConfigurationError": "errors",
     "Estimate": "mechanisms",
     "LogEntry": "device.records",
+    "MetricPreview": "device.preview",
     "MissingExtraError": "errors",
     "Plan": "plan",
     "PlanError": "errors",
+    "Preview": "device.preview",
     "RefusalReason": "errors",
+    "ReportPreview": "device.preview",
     "StorageError": "errors",
     "TelemetryClient": "device.client",
     "TelemetryError": "errors",
     "UploadSummary": "device.views",
     "ValueRefusedError": "errors",
+    "WaitingReport": "device.records",
     "load_plan": "files",
     "parse_plan": "plan",
 }

@@ -13,6 +13,7 @@ the rest is imported when it is needed.
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from client_sdk.device import lifecycle
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from client_sdk.accounting.budget import Amount
     from client_sdk.device.delivery import BeforeSend
+    from client_sdk.device.preview import Preview
     from client_sdk.device.records import LogEntry
     from client_sdk.device.transport import Transport
     from client_sdk.device.views import BudgetView, UploadSummary
@@ -89,13 +91,13 @@ class TelemetryClient:
             plan_is_fetched=plan is None,
             environment=os.environ,
         )
-        _check_test_parts(settings, _entropy, _transport)
-        self._engine = Engine(settings, clock, _entropy or os.urandom, _transport, _load(plan))
+        entropy, transport = _test_parts(settings, _entropy, _transport)
+        self._engine = Engine(settings, clock, entropy, transport, _load(plan))
         self._add = self._engine.recorder.add  # one look-up less on the hot path
         self._consent = False
         self._closed = False
         self.consent(consent)
-        lifecycle.register(self)
+        lifecycle.register(self._engine)
 
     def __repr__(self) -> str:
         plan = self._engine.recorder.plan or self._engine.given_plan
@@ -186,7 +188,7 @@ class TelemetryClient:
         if self._closed:
             return
         self._closed = True
-        lifecycle.forget(self)
+        lifecycle.forget(self._engine)
         self._engine.close(timeout_s)
 
     # --- what the host may read -----------------------------------------------------------------------
@@ -223,6 +225,19 @@ class TelemetryClient:
             counts[reason] = counts.get(reason, 0) + amount
         return counts
 
+    def preview(self) -> Preview:
+        """What would be sent and what it costs, without spending, storing or sending anything. Raises StorageError.
+
+        For each period that is not sealed: metrics, mechanisms, epsilon, length and encoding, and one EXAMPLE
+        report, drawn afresh at each call and never the one that will be made. What waits is shown as it is.
+        Examples are noisy answers about the same readings: nobody but this process sees them, and they cost
+        nothing while that holds; whoever is shown many of them can average the noise away. Show one to the
+        device's user, put none into a log.
+        """
+        from client_sdk.device.preview import make_preview
+
+        return make_preview(self._engine, consent=self._consent)
+
     def history(self) -> list[LogEntry]:
         """What became of every report that left the spool: digest, epsilon, outcome, cohort. Raises StorageError."""
         return self._engine.access.store().history()
@@ -234,10 +249,6 @@ class TelemetryClient:
         from client_sdk.accounting.budget import format_micro
 
         return Decimal(format_micro(self._engine.access.store().reset_ledger(self._engine.clock())))
-
-    def after_fork(self) -> None:
-        """Called in a forked child (see `lifecycle`)."""
-        self._engine.renew()
 
 
 def _load(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
@@ -254,9 +265,25 @@ def _load(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
     return load_plan(plan)
 
 
-def _check_test_parts(settings: Settings, entropy: Entropy | None, transport: Transport | None) -> None:
+def _test_parts(
+    settings: Settings, entropy: Entropy | None, transport: Transport | None
+) -> tuple[Entropy, Transport | None]:
     """Noise that somebody can repeat must never reach a collector outside this process."""
-    if entropy is not None and not settings.in_memory:
-        raise ConfigurationError("test entropy is allowed with the in-memory collector only, never with an endpoint")
-    if settings.in_memory != (transport is not None):
-        raise ConfigurationError("an in-memory endpoint and its transport belong together")
+    if not settings.in_memory:
+        if entropy is not None:
+            raise ConfigurationError(
+                "test entropy is allowed with the in-memory collector only, never with an endpoint"
+            )
+        if transport is not None:
+            raise ConfigurationError("an in-memory endpoint and its transport belong together")
+        return os.urandom, None
+    if transport is None:
+        testing = sys.modules.get("client_sdk.testing")  # who has made such a collector has imported it
+        collector = None if testing is None else testing.find(settings.endpoint)
+        if collector is None:
+            raise ConfigurationError(
+                f"endpoint: nobody has made the in-memory collector {settings.endpoint!r} in this process; "
+                "such endpoints are for tests (client_sdk.testing)"
+            )
+        return entropy or collector.entropy(), collector
+    return entropy or os.urandom, transport

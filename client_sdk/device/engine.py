@@ -105,9 +105,8 @@ class Engine:
         """The folder's background thread, started. ConfigurationError where it serves another collector."""
         from client_sdk.device.uploader import uploader_for
 
-        if self._uploader is None:
+        while self._uploader is None or not self._uploader.add(self):  # not while its last client leaves it
             self._uploader = uploader_for(self.settings.data_dir, self.settings.endpoint, self.clock)
-        self._uploader.add(self)
         return self._uploader
 
     def _on_turn(self) -> None:
@@ -119,7 +118,12 @@ class Engine:
     # --- consent --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start recording. Raises ConfigurationError, or StorageError where the store can never be used."""
+        """Start recording. Raises ConfigurationError, or StorageError where the store can never be used.
+
+        The thread starts here, not with the first reading: a period without one has its report too, or silence
+        would tell, and what an earlier process left waiting wants to leave. In a forked child it starts with the
+        first reading: until then the parent speaks for the device.
+        """
         if self.settings.background:
             from client_sdk.device.uploader import check_free
 
@@ -139,6 +143,8 @@ class Engine:
             self.access.failed(error)
             if self.given_plan is not None:
                 self.recorder.begin(OpenPeriod(self.given_plan, self.clock()), sealed_already=False)
+        if self.settings.background:
+            self.uploader()
 
     def _pinned_plan(self) -> Plan | None:
         from client_sdk.plan import parse_plan
@@ -153,8 +159,7 @@ class Engine:
         self.sealer.drop()
         if os.path.isdir(self.settings.data_dir):
             self.access.store().withdraw(reason, self.clock())
-        if self._uploader is not None:
-            self._uploader.interrupt()
+        self._leave_uploader(lambda: False, 0.0)
 
     # --- the uploader's view (Member) -----------------------------------------------------------------
 
@@ -271,8 +276,12 @@ class Engine:
                 self.access.keep_counts()
         except StorageError as error:
             self.access.failed(error)
-        if self._uploader is not None:
-            self._uploader.leave(self, in_round=self._in_round, timeout_s=timeout_s)
+        self._leave_uploader(self._in_round, timeout_s)
+
+    def _leave_uploader(self, in_round: Callable[[], bool], timeout_s: float) -> None:
+        uploader, self._uploader = self._uploader, None
+        if uploader is not None:
+            uploader.leave(self, in_round=in_round, timeout_s=timeout_s)
 
     def _in_round(self) -> bool:
         return self._delivery is not None and self._delivery.in_round

@@ -2,7 +2,8 @@
 
 Rules of this file: after a fork the child's copy starts anew (locks, thread, randomness owner, readings: the
 parent still has them and will speak for them); at exit an open client is closed with no time to wait, so that
-its period is sealed and on disk. References are weak: a client that nobody holds is nobody's business.
+its period is sealed and on disk. References are weak: a client that nobody holds, neither the host nor its
+background thread, is nobody's business.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from client_sdk.device.client import TelemetryClient
+    from client_sdk.device.engine import Engine
 
-_living: weakref.WeakSet[TelemetryClient] = weakref.WeakSet()
+_living: weakref.WeakSet[Engine] = weakref.WeakSet()
 _hooks: list[str] = []
 
 
-def register(client: TelemetryClient) -> None:
-    """Watch over `client` until it is closed."""
-    _living.add(client)
+def register(engine: Engine) -> None:
+    """Watch over a client's `engine` until it is closed."""
+    _living.add(engine)
     if not _hooks:
         _hooks.append("installed")
         atexit.register(_close_all)
@@ -30,19 +31,19 @@ def register(client: TelemetryClient) -> None:
             os.register_at_fork(after_in_child=_renew_all)
 
 
-def forget(client: TelemetryClient) -> None:
+def forget(engine: Engine) -> None:
     """It is closed."""
-    _living.discard(client)
+    _living.discard(engine)
 
 
 def _close_all() -> None:
-    for client in list(_living):
-        client.close(timeout_s=0.0)
+    for engine in list(_living):
+        engine.close(timeout_s=0.0)
 
 
 def _renew_all() -> None:
     uploader = sys.modules.get("client_sdk.device.uploader")
     if uploader is not None:
         uploader.forget_all()
-    for client in list(_living):
-        client.after_fork()
+    for engine in list(_living):
+        engine.renew()

@@ -134,6 +134,16 @@ class Recorder:
             self._adders, self._refusal = {}, reason
             return period
 
+    def peek(self, now: float) -> tuple[list[tuple[OpenPeriod, bytes]], RefusalReason | None]:
+        """Periods that are not sealed yet, oldest first, each with a copy of its state (RAW DATA, in memory).
+
+        The second: why none of them is open, or None.
+        """
+        with self._guard:
+            self.turn(now)
+            periods = [*self._ended] if self._period is None else [*self._ended, self._period]
+            return [(period, period.state.dump()) for period in periods], None if self._period else self._refusal
+
     def put_ended(self, period: OpenPeriod) -> None:
         """A period that waits for sealing."""
         with self._guard:

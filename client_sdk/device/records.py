@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 
-from client_sdk.accounting.budget import Limits
+from client_sdk.accounting.budget import Limits, format_micro
+from client_sdk.report import report_digest, unpack_vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,38 @@ class SealedReport:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingReport:
+    """A report in the spool, exactly as it will be sent (under masks). It is charged already.
+
+    resent: it may have left the device before. not_before: when it wants to leave.
+    """
+
+    plan_name: str
+    period_start: int
+    plan_hash: bytes
+    micro_epsilon: int
+    report: bytes = field(repr=False)
+    resent: bool
+    not_before: float
+    expires_at: float
+
+    @property
+    def epsilon(self) -> Decimal:
+        """What it was charged."""
+        return Decimal(format_micro(self.micro_epsilon))
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of its bytes, 32 bytes: what `history()` will keep of it."""
+        return report_digest(self.report)
+
+    @property
+    def elements(self) -> tuple[int, ...]:
+        """Its integers, in the order of the plan's metrics. StorageError where the spool is damaged."""
+        return tuple(unpack_vector(self.report))
+
+
+@dataclass(frozen=True, slots=True)
 class LogEntry:
     """What became of one report. `digest` is SHA-256 of its bytes; round and cohort only where it was counted."""
 
@@ -48,3 +82,8 @@ class LogEntry:
     contributors: int | None
     roster_size: int | None
     finished_at: float
+
+    @property
+    def epsilon(self) -> Decimal:
+        """What it was charged."""
+        return Decimal(format_micro(self.micro_epsilon))

@@ -104,13 +104,14 @@ class Sealer:
                 if period.expires_at() <= now:
                     self._recorder.count(RefusalReason.EXPIRED.value)
                 else:
-                    self._unstored.append((self._perturb(period, now), period.readings))
+                    self._unstored.append((self.perturb(period, now), period.readings))
             while len(self._unstored) > MAX_UNSTORED:
                 del self._unstored[0]
                 self._recorder.count(RefusalReason.STORAGE.value)
             self._store_sealed()
 
-    def _perturb(self, period: OpenPeriod, now: float) -> SealedReport:
+    def perturb(self, period: OpenPeriod, now: float) -> SealedReport:
+        """The period as a report. Once for each period: another draw would be another answer."""
         return period.seal(now, self._entropy, min_cohort=self._settings.min_cohort, sealed_by=self._sealed_by)
 
     def _store_sealed(self) -> None:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from client_sdk.device.records import SealedReport
+from client_sdk.device.records import SealedReport, WaitingReport
 from client_sdk.errors import RefusalReason
 from client_sdk.report import report_digest
 
@@ -116,6 +116,15 @@ def due(db: sqlite3.Connection, now: float, *, everything: bool) -> list[SpoolEn
         )
         for row in rows
     ]
+
+
+def listing(db: sqlite3.Connection) -> list[WaitingReport]:
+    """Everything that waits, oldest period first, for the host to read."""
+    rows = db.execute(
+        "SELECT plan_name, period_start, plan_hash, micro_epsilon, report, hand_overs > 0 AS resent, not_before, "
+        "expires_at FROM spool ORDER BY period_start, plan_name"
+    )
+    return [WaitingReport(**{**dict(row), "resent": bool(row["resent"])}) for row in rows]
 
 
 def expire(db: sqlite3.Connection, now: float) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from client_sdk.accounting.budget import Limits
 from client_sdk.device import ledger, spool
@@ -28,11 +28,15 @@ from client_sdk.device.files import (
     write_mirror,
 )
 from client_sdk.device.opening import compare, open_store, readable_mirror, seed_of, settle_mirror
-from client_sdk.device.records import LogEntry, SealedReport
+from client_sdk.device.records import LogEntry, SealedReport, WaitingReport
 from client_sdk.errors import BudgetExceededError, RefusalReason
 
 LEASE_S = 1800.0
 """How long one process may work on the spool before others take over, in seconds."""
+
+
+class _RollBackError(Exception):
+    """Ends a transaction that was only tried; never leaves this file."""
 
 
 class DeviceStore:
@@ -106,26 +110,44 @@ class DeviceStore:
 
     def _seal(self, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
         with self._transaction() as db:
-            compare(db, readable_mirror(self.folder)[0])
             earlier = ledger.earlier_seal(db, sealed)
             if earlier is not None:
                 return ledger.why_not_again(earlier, sealed)
-            if ledger.damage(db) is not None:
-                return RefusalReason.LEDGER_DAMAGED
-            if len(sealed.report) > spool.MAX_BYTES:
-                return RefusalReason.TOO_LARGE
-            try:
-                if not ledger.remember_plan(db, sealed):
-                    return RefusalReason.PLAN_PERIOD_CHANGED
-                plan_limits = ledger.plan_limits(db, sealed.plan_name, sealed.plan_limits)
-                ledger.check(db, sealed.plan_name, sealed.micro_epsilon, plan_limits, host_limits, sealed.sealed_at)
-            except BudgetExceededError as error:
-                return error.reason
+            refused = self._refusal(db, sealed, host_limits)
+            if refused is not None:
+                return refused
             total = ledger.total_micro(db)
             write_mirror(self.folder, Mirror(seed_of(db), total, total + sealed.micro_epsilon))
             ledger.charge(db, sealed)
             spool.insert(db, sealed)
         return None
+
+    def _refusal(self, db: sqlite3.Connection, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
+        """Why this charge is not to be made, or None."""
+        compare(db, readable_mirror(self.folder)[0])
+        if ledger.damage(db) is not None:
+            return RefusalReason.LEDGER_DAMAGED
+        if len(sealed.report) > spool.MAX_BYTES:
+            return RefusalReason.TOO_LARGE
+        if not ledger.remember_plan(db, sealed):
+            return RefusalReason.PLAN_PERIOD_CHANGED
+        plan_limits = ledger.plan_limits(db, sealed.plan_name, sealed.plan_limits)
+        try:
+            ledger.check(db, sealed.plan_name, sealed.micro_epsilon, plan_limits, host_limits, sealed.sealed_at)
+        except BudgetExceededError as error:
+            return error.reason
+        return None
+
+    def would_refuse(self, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
+        """What `seal` would answer to this report, with nothing changed."""
+        refused = None
+        with suppress(_RollBackError), self._transaction() as db:
+            if ledger.earlier_seal(db, sealed) is not None:
+                refused = RefusalReason.PERIOD_SEALED
+            else:
+                refused = self._refusal(db, sealed, host_limits)
+            raise _RollBackError
+        return refused
 
     def is_sealed(self, plan_name: str, period_start: int) -> bool:
         """Has any process sealed this period of this plan's name?"""
@@ -171,6 +193,11 @@ class DeviceStore:
         """Reports in the spool."""
         with self._transaction() as db:
             return spool.waiting(db)
+
+    def waiting_reports(self) -> list[WaitingReport]:
+        """The spool as the host may read it, oldest period first."""
+        with self._transaction() as db:
+            return spool.listing(db)
 
     def give_up(self, key: tuple[str, int], reason: RefusalReason, now: float) -> None:
         """Drop one report, counted; nothing is refunded."""

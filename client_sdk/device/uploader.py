@@ -1,9 +1,9 @@
 """The background thread: seals what has ended, sends what is due, sleeps on an event in between.
 
-Rules of this file: one daemon thread and one asyncio loop per folder and process, started on first need; the
-loop exists from the first upload on; nothing is live on the network while it sleeps; stopping cancels what is
-on the way, for the spool is on disk. What it does not do: it knows no values, and nobody waits for it but
-`flush()` and, for a round that others depend on, `close()`.
+Rules of this file: one daemon thread per folder and process, started with its first client (a period without
+any reading is sealed as well); its asyncio loop exists from the first upload on; nothing is live on the network
+while it sleeps; stopping cancels what is on the way, for the spool is on disk. What it does not do: it knows no
+values, and nobody waits for it but `flush()` and, for a round that others depend on, `close()`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Member(Protocol):
     def tick(self, *, everything: bool) -> Tick:
         """Seal what has ended and look what is due. Never raises."""
 
-    async def send(self, *, everything: bool) -> None:
+    def send(self, *, everything: bool) -> Coroutine[object, object, None]:
         """Send what is due, or with `everything` all that waits. Never raises."""
 
 
@@ -65,13 +65,17 @@ class Uploader:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._sending: Member | None = None
 
-    def add(self, member: Member) -> None:
-        """Serve one more client; starts the thread for the first."""
+    def add(self, member: Member) -> bool:
+        """Serve one more client; starts the thread for the first. False: it is ending, take another."""
         with self._changed:
+            if self._stopping:
+                return False
             if member not in self._members:
                 self._members.append(member)
         self._start()
+        return True
 
     def _start(self) -> None:
         with self._changed:
@@ -102,11 +106,11 @@ class Uploader:
         with self._changed:
             return self._changed.wait_for(lambda: self._served >= ticket or not self.alive, timeout_s)
 
-    def interrupt(self) -> None:
-        """Break off what is on the way; it stays in the spool."""
+    def _interrupt(self, member: Member) -> None:
+        """Break off what is on the way for this client; it stays in the spool."""
         with self._changed:
             loop, task = self._loop, self._task
-            if loop is not None and task is not None:
+            if loop is not None and task is not None and self._sending is member:
                 loop.call_soon_threadsafe(task.cancel)
 
     def leave(self, member: Member, *, in_round: Callable[[], bool], timeout_s: float) -> None:
@@ -119,9 +123,9 @@ class Uploader:
                 self._members.remove(member)
             self._stopping = not self._members
             self._changed.notify_all()
+        self._interrupt(member)
         if self._stopping:
             _forget(self)
-            self.interrupt()
             thread = self._thread
             if thread is not None and thread is not threading.current_thread():
                 thread.join(JOIN_S)
@@ -166,21 +170,21 @@ class Uploader:
         for member in tuple(self._members):
             tick = member.tick(everything=everything)
             if tick.due and not self._stopping:
-                self._run(member.send(everything=everything))
+                self._run(member, everything=everything)
                 tick = member.tick(everything=False)
             ticks.append(tick)
         latest = self._clock() + LONGEST_SLEEP_S
         return min((tick.next_at for tick in ticks if tick.next_at is not None), default=latest)
 
-    def _run(self, job: Coroutine[object, object, None]) -> None:
+    def _run(self, member: Member, *, everything: bool) -> None:
         import asyncio  # a host that never uploads never pays for it
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        task = self._loop.create_task(job)
+        task = self._loop.create_task(member.send(everything=everything))
         with self._changed:
-            self._task = task
-            if self._stopping:
+            self._task, self._sending = task, member
+            if member not in self._members:  # it left a moment ago
                 task.cancel()
         try:
             self._loop.run_until_complete(task)
@@ -188,7 +192,7 @@ class Uploader:
             return
         finally:
             with self._changed:
-                self._task = None
+                self._task = self._sending = None
                 self._changed.notify_all()
 
     def _sleep(self, ticket: int, next_at: float) -> None:

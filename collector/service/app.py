@@ -29,8 +29,10 @@ from collector.service.monitoring import Monitor
 from collector.service.rounds import RoundTools
 from collector.service.servicers import Services, handlers
 from collector.service.settings import MachineError, ServeSettings, read_tls, split_address
+from collector.service.standings import Standings
 from collector.service.storage import CollectorStore
-from collector.service.workers import OpeningWorkers, StoreThread
+from collector.service.store_access import StoreAccess
+from collector.service.workers import OpeningWorkers
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +53,17 @@ class CollectorService:
         self.monitor = Monitor()
         self.store = store
         self.port = 0
-        self._store_thread = StoreThread()
+        self._store_access = StoreAccess(store, self.monitor)
         self._workers = OpeningWorkers(settings.opening_workers)
         self._tools = RoundTools(
-            store=store,
-            store_thread=self._store_thread,
+            store=self._store_access,
             workers=self._workers,
             monitor=self.monitor,
             clock=clock,
             step_timeout_s=settings.step_timeout_s,
         )
         self._lobby = Lobby(self._tools, expected_devices=settings.expected_devices, max_waiting=settings.max_waiting)
+        self._store_access.on_outage = self._lobby.send_home
         self._server: aio.Server | None = None
         self._warming: asyncio.Task[None] | None = None
 
@@ -83,7 +85,7 @@ class CollectorService:
         return service
 
     async def _listen(self, catalogue: Catalogue, credentials: grpc.ServerCredentials | None) -> None:
-        services = Services(catalogue, self._lobby, self._tools, os.urandom)
+        services = Services(catalogue, self._lobby, self._tools, Standings(self._store_access), os.urandom)
         server = aio.server(
             handlers=handlers(services),
             options=_options(catalogue),
@@ -107,18 +109,19 @@ class CollectorService:
 
     async def stop(self, grace_s: float) -> bool:
         """No joins from here on; rounds get `grace_s`. False where the store did not close in time."""
-        if self._server is None:
+        server, self._server = self._server, None
+        if server is None:
             return True
-        ending = asyncio.create_task(self._server.stop(grace_s + STREAMS_GRACE_S))
+        ending = asyncio.create_task(server.stop(grace_s + STREAMS_GRACE_S))
         await self._lobby.stop(grace_s)
         await asyncio.sleep(0)  # what the lobby put into the mailboxes is on its way
         await asyncio.wait([ending], timeout=STREAMS_GRACE_S)
-        await self._server.stop(None)
+        await server.stop(None)
         await ending
         self._workers.close()
         if self._warming is not None:
             self._warming.cancel()
-        return await self._store_thread.close(self.store.close, STORE_CLOSE_S)
+        return await self._store_access.close(STORE_CLOSE_S)
 
 
 async def serve(settings: ServeSettings) -> bool:

@@ -15,12 +15,13 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable
 
-from client_sdk.errors import RejectionError, RejectionReason
+from client_sdk.errors import RejectionError, RejectionReason, TelemetryError
 from client_sdk.secagg.messages import ComeBack
 from collector.cohorts import Form, FormingRules, SendAway, Wait, Waiting, decide
 from collector.secagg.round import Round
 from collector.service.mailbox import Member, PoolKey, SeatKey
 from collector.service.rounds import RoundDriver, RoundTools
+from collector.service.statuses import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ ROUND_ID_BYTES = 16
 
 MIN_TIMER_S = 0.005
 """A timer may fire a hair before the clock that the decision reads has moved on."""
+
+SAFETY_TIMER_S = 5.0
 
 
 class Lobby:
@@ -60,9 +63,10 @@ class Lobby:
     # --- members ---
 
     def wait(self, member: Member) -> None:
-        """Let a seated member wait for its cohort. Raises RejectionError."""
+        """Let a seated member wait for its cohort. Raises RejectionError, StoreError."""
         if self._stopping:
             raise RejectionError(RejectionReason.SHUTTING_DOWN)
+        self._tools.store.require_working()
         if sum(len(pool.members) for pool in self._pools.values()) >= self._max_waiting:
             raise RejectionError(RejectionReason.BUSY)
         key = member.pool_key
@@ -93,11 +97,15 @@ class Lobby:
 
     # --- the end ---
 
+    def send_home(self, reason: Refusal) -> None:
+        """Nobody waits any longer: a round now could end in no sum, and would only wear the reports out."""
+        for pool in tuple(self._pools.values()):
+            pool.send_home(reason)
+
     async def stop(self, grace_s: float) -> None:
         """No more joins and no new rounds; running rounds may finish within `grace_s`, then they are ended."""
         self._stopping = True
-        for pool in tuple(self._pools.values()):
-            pool.send_home()
+        self.send_home(RejectionReason.SHUTTING_DOWN)
         loop = asyncio.get_running_loop()
         for driver in self._rounds.values():
             driver.hurry(loop.time() + grace_s)
@@ -130,21 +138,27 @@ class Lobby:
         self._tools.monitor.count(name, by)
 
     def start_round(self, members: list[Member]) -> None:
-        """Put these members into a new round."""
-        adverts = [member.advert for member in members]
+        """Put these members into a new round. Where that fails, by a slip of ours, they are told to come back."""
         task = None
         try:
-            round_id = secrets.token_urlsafe(ROUND_ID_BYTES)
-            round_ = Round(round_id, members[0].plan.round_rules(), adverts, formed_at=int(self.clock()))
-            driver = RoundDriver(round_, members, self._tools, lambda member: self.give_back_seat(member.seat_key))
-            task = driver.start()
-            self._rounds[task] = driver
-            task.add_done_callback(self._round_ended)
+            task = self._form(members)
+        except TelemetryError:
+            log.exception("a round of %d could not be formed; its reports stay with their devices", len(members))
         finally:
-            if task is None:  # our own slip: nobody may be left waiting because of it
+            if task is None:
                 for member in members:
                     member.driver = None
                     member.mailbox.end(reason=RejectionReason.BUSY)
+
+    def _form(self, members: list[Member]) -> asyncio.Task[None]:
+        round_id = secrets.token_urlsafe(ROUND_ID_BYTES)
+        adverts = [member.advert for member in members]
+        round_ = Round(round_id, members[0].plan.round_rules(), adverts, formed_at=int(self.clock()))
+        driver = RoundDriver(round_, members, self._tools, lambda member: self.give_back_seat(member.seat_key))
+        task = driver.start()
+        self._rounds[task] = driver
+        task.add_done_callback(self._round_ended)
+        return task
 
     def _round_ended(self, task: asyncio.Task[None]) -> None:
         self._rounds.pop(task, None)
@@ -171,7 +185,16 @@ class _Pool:
         self.members[member.device_id] = member
         self._keys |= _keys_of(member)
         self._lobby.came(member)
-        self.decide()
+        if not self._only_waits():
+            self.decide()
+
+    def _only_waits(self) -> bool:
+        """After a join: fewer than a full cohort wait, and nobody's time is up. Then the timer that runs is right."""
+        if self._timer is None or self._lobby.expected_remaining(self._key) is not None:
+            return False
+        oldest = next(iter(self.members.values()))
+        due = oldest.joined_at + self._rules.max_wait_s
+        return len(self.members) < self._rules.target_size and self._lobby.clock() < due
 
     def remove(self, member: Member) -> None:
         """The member's stream has ended."""
@@ -179,21 +202,20 @@ class _Pool:
             self._take(member.device_id)
             self.decide()
 
-    def send_home(self) -> None:
-        """The collector stops: whoever waits may come back to another one."""
+    def send_home(self, reason: Refusal) -> None:
+        """Whoever waits may come back, to this collector or another one."""
         for device_id in tuple(self.members):
-            self._take(device_id).mailbox.end(reason=RejectionReason.SHUTTING_DOWN)
+            self._take(device_id).mailbox.end(reason=reason)
         self._close()
 
     def decide(self) -> None:
         """Carry out decisions until the pool has to wait, or is empty."""
-        self._cancel_timer()
+        self._look_again_in(SAFETY_TIMER_S)  # whatever goes wrong below, nobody is forgotten
         while self.members:
             now = self._lobby.clock()
             decision = decide(self._waiting(), self._rules, now, self._lobby.expected_remaining(self._key))
             if isinstance(decision, Wait):
-                delay_s = max(decision.until - now, MIN_TIMER_S)
-                self._timer = asyncio.get_running_loop().call_later(delay_s, self.decide)
+                self._look_again_in(max(decision.until - now, MIN_TIMER_S))
                 return
             self._carry_out(decision)
         self._close()
@@ -221,6 +243,10 @@ class _Pool:
     def _close(self) -> None:
         self._cancel_timer()
         self._lobby.drop_pool(self._key)
+
+    def _look_again_in(self, delay_s: float) -> None:
+        self._cancel_timer()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.decide)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

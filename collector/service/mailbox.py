@@ -11,9 +11,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from client_sdk.errors import RejectionReason
 from client_sdk.plan import Plan
 from client_sdk.secagg.messages import Advert, CollectorMessage
+from collector.service.statuses import Refusal
 
 if TYPE_CHECKING:
     from collector.service.rounds import RoundDriver
@@ -27,9 +27,12 @@ PoolKey = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """No more messages. With a reason the participant was refused; without, the last message said it all."""
+    """No more messages. With a reason the stream ends as refused; without, the last message said it all."""
 
-    reason: RejectionReason | None = None
+    reason: Refusal | None = None
+
+
+Item = CollectorMessage | bytes | Ending
 
 
 class Mailbox:
@@ -39,15 +42,15 @@ class Mailbox:
     """
 
     def __init__(self) -> None:
-        self._items: asyncio.Queue[CollectorMessage | Ending] = asyncio.Queue()
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._ended = False
 
-    def send(self, message: CollectorMessage) -> None:
-        """Put a message in; never waits."""
+    def send(self, message: CollectorMessage | bytes) -> None:
+        """Put a message in, or one that is encoded already; never waits."""
         if not self._ended:
             self._items.put_nowait(message)
 
-    def end(self, message: CollectorMessage | None = None, *, reason: RejectionReason | None = None) -> None:
+    def end(self, message: CollectorMessage | None = None, *, reason: Refusal | None = None) -> None:
         """Put the last message in, if there is one, and the ending. Only the first end counts."""
         if message is not None:
             self.send(message)
@@ -55,7 +58,7 @@ class Mailbox:
             self._ended = True
             self._items.put_nowait(Ending(reason))
 
-    async def take(self) -> CollectorMessage | Ending:
+    async def take(self) -> Item:
         """The next item; waits for it."""
         return await self._items.get()
 

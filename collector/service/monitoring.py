@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from client_sdk.errors import AbortReason, RejectionReason
+from collector.service.statuses import Refusal
 
 
 class Monitor:
@@ -34,8 +35,9 @@ class Monitor:
         """Count an event of the service's own vocabulary, e.g. `joins`, `come_back`, `enrolled`."""
         self._counts[name] += by
 
-    def rejected(self, reason: RejectionReason) -> None:
+    def rejected(self, refusal: Refusal) -> None:
         """One message or one participant was refused."""
+        reason = refusal if isinstance(refusal, RejectionReason) else RejectionReason.STORAGE
         self._counts[f"rejections.{reason.value}"] += 1
 
     def round_released(self, contributors: int, dropouts: Mapping[str, int], seconds: float) -> None:

@@ -15,20 +15,24 @@ What it does not do: it checks no message (the round does), and it knows no stat
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from client_sdk.errors import AbortReason, RejectionError, RejectionReason, RoundAbortedError, StorageError
-from client_sdk.plan import Plan
 from client_sdk.secagg.messages import ParticipantMessage, Receipt, RoundAborted
 from collector.release import check_plausible
 from collector.secagg.round import Phase, Round
 from collector.service.mailbox import Member
 from collector.service.monitoring import Monitor
+from collector.service.roster_bytes import RosterBytes
+from collector.service.round_records import aborted_record, release_of
 from collector.service.storage import CollectorStore
-from collector.service.storage_rows import Contributor, DuplicateContributionError, Release, RoundRecord
-from collector.service.workers import OpeningWorkers, StoreThread
+from collector.service.storage_errors import StoreError, StoreProblem
+from collector.service.storage_rows import DuplicateContributionError
+from collector.service.store_access import StoreAccess
+from collector.service.workers import OpeningWorkers
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +44,7 @@ STEPS_AFTER = {Phase.SHARES: 3, Phase.MASKED_INPUT: 2, Phase.CONFIRM: 1, Phase.U
 class RoundTools:
     """What every round of one collector shares."""
 
-    store: CollectorStore
-    store_thread: StoreThread
+    store: StoreAccess
     workers: OpeningWorkers
     monitor: Monitor
     clock: Callable[[], float]
@@ -68,19 +71,20 @@ class RoundDriver:
         self._step: asyncio.Future[None] = self._loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
         self._hurry_until: float | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[list[int]] | None = None
+        self._stopped = False
         for index, member in enumerate(self._members):
             member.driver, member.index = self, index
 
     def start(self) -> asyncio.Task[None]:
         """Register the first step and send the rosters; returns the round's task."""
         self._arm()
+        rosters = RosterBytes(self._round)
         for index, member in enumerate(self._members):
-            member.mailbox.send(self._round.roster_for(index))
+            member.mailbox.send(rosters.for_member(index))
             if not member.connected:
                 self.leave(index)
-        self._task = self._loop.create_task(self._run(), name=f"round {self._round.round_id}")
-        return self._task
+        return self._loop.create_task(self._run(), name=f"round {self._round.round_id}")
 
     # --- what the streams call ---
 
@@ -113,44 +117,50 @@ class RoundDriver:
             self._arm_deadline()
 
     def stop(self) -> None:
-        """End now: everybody present is told so. A sum that is being stored stays stored."""
-        if self._task is None or self._task.done():
-            return
-        if self._deadline is not None and not self._step.done():
+        """End now: everybody present is told so, the round is on record. A sum that is being stored stays stored."""
+        self._stopped = True
+        if not self._step.done():
             self._step.set_exception(self._aborted(AbortReason.SHUTTING_DOWN))
-        else:
-            self._task.cancel()
+        elif self._opening is not None:
+            self._opening.cancel()
 
     # --- the round's task ---
 
     async def _run(self) -> None:
-        reason = AbortReason.NOT_STORED
         try:
-            try:
-                await self._collect()
-                await self._release()
-            except RoundAbortedError as error:
-                await self._abort(error)
-            except DuplicateContributionError as error:
-                log.warning("round %s: %s", self._round.round_id, error)
-                await self._abort(self._aborted(AbortReason.NOT_STORED))
-            except StorageError as error:
-                log.error("round %s: %s", self._round.round_id, error)
-                await self._abort(self._aborted(AbortReason.NOT_STORED))
-        except asyncio.CancelledError:
-            reason = AbortReason.SHUTTING_DOWN
-            self._tools.monitor.round_aborted(reason, self._round.dropouts, self._seconds)
-            raise
+            aborted, refusal = await self._until_released()
+            if aborted is not None:
+                await self._abort(aborted, refusal)
         finally:
             self._disarm()
-            self._tell_aborted(self._aborted(reason))  # nobody is left waiting, whatever happened above
+            self._tell_aborted(self._aborted(AbortReason.NOT_STORED))  # nobody is left waiting, whatever happened
             for index in tuple(self._held):
                 self._free(index)
 
+    async def _until_released(self) -> tuple[RoundAbortedError | None, StoreProblem | None]:
+        """(None, None) once receipts are out, else why there is no sum and what is wrong with the store, if it is."""
+        try:
+            await self._collect()
+            await self._store(await self._open())
+        except RoundAbortedError as error:
+            return error, None
+        except DuplicateContributionError as error:
+            log.warning("round %s: %s", self._round.round_id, error)
+        except StoreError as error:
+            return self._aborted(AbortReason.NOT_STORED), error.problem
+        except StorageError as error:
+            log.error("round %s: %s", self._round.round_id, error)
+        else:
+            return None, None
+        return self._aborted(AbortReason.NOT_STORED), None
+
     async def _collect(self) -> None:
-        """All four steps. Raises RoundAbortedError."""
+        """All four steps. Raises RoundAbortedError, StoreError."""
         while True:
             await self._step
+            if self._round.phase is Phase.SHARES:
+                # a masked input that cannot be counted makes its report a resent one
+                self._tools.store.require_working()
             self._drop_silent()
             answers = self._round.close()
             self._free_dropouts()
@@ -162,11 +172,21 @@ class RoundDriver:
                 self._members[index].mailbox.send(answer)
             self._check_step()
 
-    async def _release(self) -> None:
-        totals = await self._tools.workers.open(self._round.opening())
-        release = self._as_release(totals)
-        check_plausible(release.plan, totals, len(release.contributors))
-        await self._tools.store_thread.call(self._tools.store.store_release, release)
+    async def _open(self) -> list[int]:
+        """The totals. Raises RoundAbortedError, also where the collector stops before they are open."""
+        self._opening = self._loop.create_task(self._tools.workers.open(self._round.opening()))
+        try:
+            totals = await self._opening
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            raise self._aborted(AbortReason.SHUTTING_DOWN) from None
+        check_plausible(self._members[0].plan, totals, len(self._round.survivors))
+        return totals
+
+    async def _store(self, totals: list[int]) -> None:
+        release = release_of(self._round, self._members, totals, self._seconds, self._tools.clock())
+        await self._tools.store.call_patiently(CollectorStore.store_release, release)
         self._tools.monitor.round_released(len(release.contributors), release.dropouts, release.seconds)
         log.info(
             "round %s released: %d joined, %d contributors, dropouts %s, %.1f s",
@@ -176,15 +196,15 @@ class RoundDriver:
         for member in self._members:
             member.mailbox.end(receipt)
 
-    async def _abort(self, error: RoundAbortedError) -> None:
-        self._tell_aborted(error)
-        record = self._as_aborted_record(error.reason)
+    async def _abort(self, error: RoundAbortedError, refusal: StoreProblem | None) -> None:
+        self._tell_aborted(error, refusal)
+        record = aborted_record(self._round, self._members, error.reason, self._seconds, self._tools.clock())
         self._tools.monitor.round_aborted(error.reason, record.dropouts, record.seconds)
-        log.warning("round %s: %s; dropouts %s", record.round_id, error, record.dropouts)
-        try:
-            await self._tools.store_thread.call(self._tools.store.record_aborted, record)
-        except StorageError as storage_error:
-            log.error("round %s: %s", record.round_id, storage_error)
+        # an outage of the store has its own line, and only one
+        level = logging.WARNING if refusal is None else logging.INFO
+        log.log(level, "round %s: %s; dropouts %s", record.round_id, error, record.dropouts)
+        with contextlib.suppress(StoreError):
+            await self._tools.store.call(CollectorStore.record_aborted, record)
 
     # --- steps ---
 
@@ -250,47 +270,11 @@ class RoundDriver:
         present = sum(member.connected for member in self._members)
         return RoundAbortedError(reason, have=present, need=self._members[0].plan.cohort.min_size)
 
-    def _tell_aborted(self, error: RoundAbortedError) -> None:
+    def _tell_aborted(self, error: RoundAbortedError, refusal: StoreProblem | None = None) -> None:
         message = RoundAborted(error.reason.value, error.have, error.need)
         for member in self._members:
-            member.mailbox.end(message)
+            member.mailbox.end(message, reason=refusal)
 
     @property
     def _seconds(self) -> float:
         return self._loop.time() - self._started
-
-    @property
-    def _plan(self) -> Plan:
-        return self._members[0].plan
-
-    def _as_release(self, totals: list[int]) -> Release:
-        contributors = [self._members[index] for index in sorted(self._round.survivors)]
-        resent = sum(member.advert.resent for member in contributors)
-        return Release(
-            round_id=self._round.round_id,
-            plan=self._plan,
-            period_start=self._members[0].advert.period_start,
-            totals=totals,
-            contributors=[
-                Contributor(member.device_id, member.advert.report_id, member.advert.resent) for member in contributors
-            ],
-            roster_size=len(self._members),
-            resent=resent,
-            dropouts=self._round.dropouts,
-            seconds=self._seconds,
-            now=int(self._tools.clock()),
-        )
-
-    def _as_aborted_record(self, reason: AbortReason) -> RoundRecord:
-        return RoundRecord(
-            round_id=self._round.round_id,
-            plan_hash=self._plan.hash,
-            period_start=self._members[0].advert.period_start,
-            joined=len(self._members),
-            contributors=0,
-            dropouts=self._round.dropouts,
-            outcome="aborted",
-            reason=reason.value,
-            seconds=self._seconds,
-            finished_at=int(self._tools.clock()),
-        )

@@ -3,7 +3,7 @@
 Rules this file keeps:
 - requests arrive as bytes and are decoded here, so that anything malformed is a status, never a traceback;
 - a participant proves its identity over a fresh nonce before anything is said about it, held for it or
-  looked up for it beyond "is it enrolled";
+  looked up for it, so that nobody can ask whether another one is enrolled;
 - a stream that is silent, slow to read, or out of order costs its own participant, nobody else;
 - nothing is logged about a peer: no address, no payload, no identity.
 """
@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 from grpc import aio
 
-from client_sdk.errors import RejectionError, RejectionReason, StorageError, WireError
+from client_sdk.errors import RejectionError, RejectionReason, WireError
 from client_sdk.identity import device_id_of, enrolment_message, verify
 from client_sdk.plan import Plan
 from client_sdk.secagg.messages import (
@@ -32,6 +32,9 @@ from client_sdk.secagg.messages import (
     Hello,
     Joined,
     ParticipantMessage,
+    Receipt,
+    SurvivorStatus,
+    UnmaskRequest,
 )
 from client_sdk.wire.convert import (
     collector_message_to_wire,
@@ -49,9 +52,10 @@ from collector.service.lobby import Lobby
 from collector.service.mailbox import Ending, Member
 from collector.service.monitoring import Monitor
 from collector.service.rounds import RoundTools
-from collector.service.statuses import STATUS
-
-log = logging.getLogger(__name__)
+from collector.service.standings import Standings
+from collector.service.statuses import STATUS, Refusal, status_of
+from collector.service.storage import CollectorStore
+from collector.service.storage_errors import StoreError
 
 M = TypeVar("M", Hello, Advert)
 
@@ -69,6 +73,7 @@ class Services:
     catalogue: Catalogue
     lobby: Lobby
     tools: RoundTools
+    standings: Standings
     entropy: Callable[[int], bytes]
 
 
@@ -86,7 +91,7 @@ class SecAggServicer:
         if reason is not None:
             await _refuse(context, reason, self._tools.monitor)
 
-    async def _stream(self, context: Context) -> RejectionReason | None:
+    async def _stream(self, context: Context) -> Refusal | None:
         async with asyncio.timeout(self._tools.step_timeout_s):
             plan, advert = await self._handshake(context)
         member = Member(device_id_of(advert.identity_key), plan, advert, joined_at=self._tools.clock())
@@ -102,13 +107,11 @@ class SecAggServicer:
     async def _handshake(self, context: Context) -> tuple[Plan, Advert]:
         """Hello, nonce, advert. Raises RejectionError, WireError, StorageError."""
         hello = await _read_one(context, Hello)
+        self._tools.store.require_working()
         plan = self._services.catalogue.by_hash(hello.plan_hash)
         check_hello(hello, plan, self._tools.clock())
         if plan is None:
             raise RejectionError(RejectionReason.UNKNOWN_PLAN)
-        enrolled = await self._tools.store_thread.call(self._tools.store.is_enrolled, device_id_of(hello.identity_key))
-        if not enrolled:
-            raise RejectionError(RejectionReason.NOT_ENROLLED)
         nonce = self._services.entropy(NONCE_BYTES)
         await _write(context, Challenge(nonce))
         advert = await _read_one(context, Advert)
@@ -116,25 +119,24 @@ class SecAggServicer:
         return plan, advert
 
     async def _welcome(self, context: Context, member: Member) -> bool:
-        """Tell a proven identity what is booked for it; True where this report is already in a sum."""
-        totals, counted = await self._tools.store_thread.call(self._standing, member)
+        """Tell a proven identity what is booked for it; True where this report is already in a sum.
+
+        Asked once it has its seat: a report that is just being stored in another round keeps its own until then.
+        """
+        standing = await self._services.standings.ask(member.seat_key)
+        if standing is None:
+            raise RejectionError(RejectionReason.NOT_ENROLLED)
         self._tools.monitor.count("joins")
         async with asyncio.timeout(self._tools.step_timeout_s):
-            await _write(context, Joined(*totals))
-            if counted is None:
+            await _write(context, Joined(standing.reports, standing.micro_epsilon))
+            if standing.counted is None:
                 return False
             self._tools.monitor.count("already_counted")
             self._services.lobby.came(member)
-            await _write(context, AlreadyCounted(*counted))
+            await _write(context, AlreadyCounted(*standing.counted))
             return True
 
-    def _standing(self, member: Member) -> tuple[tuple[int, int], tuple[str, int] | None]:
-        """In the store's thread: what is booked for the identity, and the sum that its report is in."""
-        store = self._tools.store
-        period_start = member.advert.period_start
-        return store.device_totals(member.device_id), store.counted(member.device_id, member.plan.name, period_start)
-
-    async def _serve(self, context: Context, member: Member) -> RejectionReason | None:
+    async def _serve(self, context: Context, member: Member) -> Refusal | None:
         """Write what the lobby and the round put into the mailbox, until it ends."""
         reader = asyncio.create_task(self._read_all(context, member))
         try:
@@ -181,8 +183,7 @@ class EnrolmentServicer:
         if not verify(request.identity_key, request.signature, enrolment_message(request.token)):
             raise RejectionError(RejectionReason.BAD_SIGNATURE)
         now = int(self._tools.clock())
-        call = self._tools.store_thread.call
-        accepted = await call(self._tools.store.enrol, request.token, request.identity_key, now)
+        accepted = await self._tools.store.call(CollectorStore.enrol, request.token, request.identity_key, now)
         return None if accepted else RejectionReason.BAD_TOKEN
 
 
@@ -205,7 +206,7 @@ class PlanServicer:
         return get_plan_response_to_wire(GetPlanResponse(plan.text, plan.hash))
 
 
-async def _refusal(work: Coroutine[Any, Any, RejectionReason | None]) -> RejectionReason | None:
+async def _refusal(work: Coroutine[Any, Any, Refusal | None]) -> Refusal | None:
     """Why `work` was refused, or None: the one place where exceptions become reasons."""
     try:
         return await work
@@ -213,19 +214,19 @@ async def _refusal(work: Coroutine[Any, Any, RejectionReason | None]) -> Rejecti
         return error.reason
     except WireError:
         return RejectionReason.MALFORMED
-    except StorageError as error:
-        log.error("%s", error)
-        return RejectionReason.STORAGE
+    except StoreError as error:
+        return error.problem  # said in the log once an outage, by the store's access
     except TimeoutError:
         return RejectionReason.LATE
     except _StreamEndedError:
         return None
 
 
-async def _refuse(context: Context, reason: RejectionReason, monitor: Monitor) -> NoReturn:
+async def _refuse(context: Context, refusal: Refusal, monitor: Monitor) -> NoReturn:
     """Count the reason and end the call with its status."""
-    monitor.rejected(reason)
-    await context.abort(STATUS[reason].code, STATUS[reason].text)
+    monitor.rejected(refusal)
+    status = status_of(refusal)
+    await context.abort(status.code, status.text)
 
 
 async def _read(context: Context) -> ParticipantMessage:
@@ -244,8 +245,19 @@ async def _read_one(context: Context, kind: type[M]) -> M:
     return message
 
 
-async def _write(context: Context, message: CollectorMessage) -> None:
-    await context.write(collector_message_to_wire(message))
+async def _write(context: Context, message: CollectorMessage | bytes) -> None:
+    if isinstance(message, bytes):
+        await context.write(message)
+    elif isinstance(message, SAME_FOR_ALL):
+        await context.write(_encoded_once(message))
+    else:
+        await context.write(collector_message_to_wire(message))
+
+
+SAME_FOR_ALL = (SurvivorStatus, UnmaskRequest, Receipt)
+"""A round gives all its members one and the same of these."""
+
+_encoded_once = lru_cache(maxsize=64)(collector_message_to_wire)
 
 
 def handlers(services: Services) -> tuple[grpc.GenericRpcHandler, ...]:

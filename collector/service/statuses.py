@@ -1,7 +1,7 @@
-"""Why a message was refused -> what the stream's status says. One table, used at the edge only.
+"""Why a message was refused -> what the stream's status says. One place, used at the edge only.
 
 Rules of this file: the client learns what to do next (give up, come back, fix itself), not which check
-failed; the fine reason goes into the counters.
+failed; the fine reason goes into the counters, and what is wrong with a store into the operator's log.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 import grpc
 
 from client_sdk.errors import RejectionReason
+from collector.service.storage_errors import StoreProblem
+
+Refusal = RejectionReason | StoreProblem
+"""Why a stream or a call ends without what it came for: the participant's fault, or the store's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +47,16 @@ STATUS: dict[RejectionReason, Status] = {
     RejectionReason.LATE: Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the step closed without this participant"),
     RejectionReason.BUSY: _BUSY,
     RejectionReason.SHUTTING_DOWN: Status(grpc.StatusCode.UNAVAILABLE, "the collector is stopping; come back later"),
-    RejectionReason.STORAGE: Status(grpc.StatusCode.UNAVAILABLE, "the collector's store is unavailable"),
+    RejectionReason.STORAGE: Status(
+        grpc.StatusCode.UNAVAILABLE, "the collector's store is unavailable; come back later"
+    ),
 }
+
+_DISK_FULL = Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the collector's disk is full, nothing was counted; come back")
+
+
+def status_of(refusal: Refusal) -> Status:
+    """What the participant is told. Nothing that was refused for the store's sake was acknowledged or counted."""
+    if isinstance(refusal, RejectionReason):
+        return STATUS[refusal]
+    return _DISK_FULL if refusal is StoreProblem.FULL else STATUS[RejectionReason.STORAGE]

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
-from sqlalchemy import Connection, Engine, and_, insert, select
+from sqlalchemy import Connection, Engine, insert, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from client_sdk.errors import ConfigurationError
@@ -35,8 +36,10 @@ from collector.service.storage_rows import (
     Contribution,
     Contributor,
     DuplicateContributionError,
+    Question,
     Release,
     RoundRecord,
+    Standing,
     StoredPlan,
 )
 
@@ -45,8 +48,10 @@ __all__ = [
     "Contribution",
     "Contributor",
     "DuplicateContributionError",
+    "Question",
     "Release",
     "RoundRecord",
+    "Standing",
     "StoreError",
     "StoreProblem",
     "StoredPlan",
@@ -104,6 +109,11 @@ class CollectorStore:
         engine = self._engine.execution_options(writes=True)
         with sqlite.translated(self.path), engine.begin() as conn:
             yield conn
+
+    def probe(self) -> None:
+        """Could a release be stored now? Raises StoreError; leaves nothing behind."""
+        with self._writing():
+            sqlite.check_room(self.path)
 
     def _migrate(self, busy_timeout_s: float) -> None:
         with sqlite.translated(self.path):
@@ -165,14 +175,17 @@ class CollectorStore:
             row = conn.execute(select(c.reports, c.micro_epsilon).where(c.device == device_id)).first()
             return (0, 0) if row is None else (row.reports, row.micro_epsilon)
 
-    def counted(self, device_id: str, plan_name: str, period_start: int) -> tuple[str, int] | None:
-        """(round, contributors) of the sum that holds this report, whatever the plan's version was."""
-        c = t.contributions.c
-        mine = and_(c.device == device_id, c.plan_name == plan_name, c.period_start == period_start)
-        found = select(c.round, t.rounds.c.contributors).join(t.rounds, t.rounds.c.round == c.round).where(mine)
+    def standings(self, questions: Sequence[Question]) -> dict[Question, Standing]:
+        """The enrolled ones among the devices that are asked about, all as of one moment."""
+        devices: dict[tuple[str, int], list[str]] = defaultdict(list)
+        for device_id, plan_name, period_start in questions:
+            devices[plan_name, period_start].append(device_id)
         with self._reading() as conn:
-            row = conn.execute(found).first()
-            return None if row is None else (str(row.round), int(row.contributors))
+            return {
+                (device_id, *period): standing
+                for period, asked in devices.items()
+                for device_id, standing in reads.standings(conn, asked, *period).items()
+            }
 
     def store_release(self, release: Release) -> None:
         """All of an opened sum, or nothing. When it returns, receipts may go out.

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, case, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case, func, select
 
 from collector.accounting.basic import WINDOWS, Amount, DeviceSpending
 from collector.release import ReleasedSum
 from collector.service import tables as t
-from collector.service.storage_rows import DROPOUT_STEPS, Contribution, RoundRecord
+from collector.service.storage_rows import DROPOUT_STEPS, Contribution, RoundRecord, Standing
 
 CHUNK = 500
 """Values of one `IN` list: below every engine's smallest limit on bound values."""
@@ -25,6 +25,25 @@ def chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
     """`values` in pieces that fit into an `IN` list."""
     for start in range(0, len(values), CHUNK):
         yield values[start : start + CHUNK]
+
+
+def standings(conn: Connection, devices: Sequence[str], plan_name: str, period_start: int) -> dict[str, Standing]:
+    """Per device that is enrolled: its totals, and where its report of this plan's name and period is counted."""
+    d, total, mine, held = t.devices.c, t.device_totals.c, t.contributions.c, t.rounds.c
+    counted = and_(mine.device == d.device, mine.plan_name == plan_name, mine.period_start == period_start)
+    joined = (
+        t.devices.outerjoin(t.device_totals, total.device == d.device)
+        .outerjoin(t.contributions, counted)
+        .outerjoin(t.rounds, held.round == mine.round)
+    )
+    query = select(d.device, total.reports, total.micro_epsilon, mine.round, held.contributors).select_from(joined)
+    return {
+        row.device: Standing(
+            row.reports or 0, row.micro_epsilon or 0, None if row.round is None else (row.round, row.contributors)
+        )
+        for chunk in chunks(devices)
+        for row in conn.execute(query.where(d.device.in_(chunk)))
+    }
 
 
 def report_costs(*conditions: ColumnElement[bool]) -> Select[Any]:

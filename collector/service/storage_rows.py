@@ -23,6 +23,19 @@ class DuplicateContributionError(TelemetryError):
         super().__init__(f"{len(self.devices)} of the release's devices are already counted for this period")
 
 
+Question = tuple[str, str, int]
+"""(device id, plan name, period start): what a device that joins is looked up by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is booked for an enrolled device, and the (round, contributors) that holds its report of a period."""
+
+    reports: int
+    micro_epsilon: int
+    counted: tuple[str, int] | None
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
     """A plan version as it was put; parse `text` to use it."""

@@ -8,9 +8,12 @@ fault leaves as one StoreError that names the file and what to do; bound values 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +40,13 @@ _BY_SQLITE_CODE: Final = {
     sqlite3.SQLITE_IOERR: StoreProblem.INPUT_OUTPUT,
     sqlite3.SQLITE_CONSTRAINT: StoreProblem.REFUSED,
 }
+
+
+_FULL_ERRNO: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY_ERRNO: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+ROOM_BYTES: Final = 256 * 1024
+"""What the release of a full cohort takes in the write-ahead log, about."""
 
 
 def store_path(url: str) -> Path:
@@ -97,10 +107,36 @@ def translated(path: Path) -> Iterator[None]:
 def _store_error(path: Path, error: BaseException | None) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     problem = None if code is None else _BY_SQLITE_CODE.get(code & 0xFF)
+    if problem is StoreProblem.INPUT_OUTPUT and _is_full(path):
+        problem = StoreProblem.FULL  # the log's index cannot grow: SQLite has another word for it
     if problem is not None:
         return StoreError(path, problem)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     return StoreError(path, StoreProblem.INPUT_OUTPUT, f"SQLite failed ({name}); nothing of this step was kept")
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path.parent).free < ROOM_BYTES
+    except OSError:
+        return False
+
+
+def check_room(path: Path) -> None:
+    """Raises StoreError unless ROOM_BYTES can be written beside the store. SQLite itself notices at a commit only."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent, buffering=0) as stream:
+            if stream.write(bytes(ROOM_BYTES)) < ROOM_BYTES:
+                raise StoreError(path, StoreProblem.FULL)
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise StoreError(path, _problem_of_errno(error.errno)) from error
+
+
+def _problem_of_errno(number: int | None) -> StoreProblem:
+    if number in _FULL_ERRNO:
+        return StoreProblem.FULL
+    return StoreProblem.READ_ONLY if number in _READ_ONLY_ERRNO else StoreProblem.INPUT_OUTPUT
 
 
 def check_there(path: Path) -> None:

@@ -1,10 +1,9 @@
-"""The two places where work leaves the event loop: one thread for the store, processes for opening sums.
+"""Processes that open sums: key agreements and small keystreams hold the interpreter's lock.
 
-Rules of this file: the store is only ever touched from its one thread, so that its transactions have an
-order and the loop never waits for a disk. Workers are spawned, not forked (gRPC's threads do not survive a
-fork); they ignore the terminal's and the supervisor's signals, because the collector decides when they
-stop, and they end with the collector even when it is killed: each holds the reading end of a pipe whose
-writing end only the collector has.
+Rules of this file: workers are spawned, not forked (gRPC's threads do not survive a fork); they ignore the
+terminal's and the supervisor's signals, because the collector decides when they stop, and they end with the
+collector even when it is killed: each holds the reading end of a pipe whose writing end only the collector
+has.
 """
 
 from __future__ import annotations
@@ -15,42 +14,15 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from typing import ParamSpec, TypeVar
 
 from client_sdk.errors import AbortReason, RoundAbortedError, StorageError
 from collector.secagg.opening import Opening, open_sum
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 Refusal = tuple[AbortReason, int, int]
 """A RoundAbortedError as plain data: exceptions with keyword arguments do not survive pickling."""
-
-
-class StoreThread:
-    """Runs the store's calls one after the other in a thread of their own."""
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-
-    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`function(*args, **kwargs)` in the store's thread; raises what it raises."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
-
-    async def close(self, last: Callable[[], None], timeout_s: float) -> bool:
-        """Run `last` after everything that waits; False where the store did not come back in time."""
-        try:
-            await asyncio.wait_for(asyncio.shield(self.call(last)), timeout_s)
-        except (TimeoutError, StorageError):
-            return False
-        finally:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        return True
 
 
 class OpeningWorkers:

@@ -166,9 +166,9 @@ async def _converse(call: Any, participant: Participant, leave: str | None, sile
                 return Ended(received, message_in, None, "")
             replies = participant.receive(message_in, time.monotonic())
     except aio.AioRpcError as error:
-        return Ended(received, None, error.code(), error.details() or "")
+        return Ended(received, participant.outcome, error.code(), error.details() or "")
     except asyncio.InvalidStateError:  # the other end had already ended the stream when we wrote
-        return Ended(received, None, await call.code(), await call.details() or "")
+        return Ended(received, participant.outcome, await call.code(), await call.details() or "")
     except RemoteProtocolError as error:
         call.cancel()
         return Ended(received, None, None, str(error), error)

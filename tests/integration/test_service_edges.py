@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from grpc import aio
 
 from client_sdk.errors import RejectionReason
 from client_sdk.identity import IdentityKey
+from client_sdk.plan import parse_plan
 from client_sdk.secagg.messages import Advert, Confirm, MaskedInputPiece, ParticipantMessage, Receipt
 from client_sdk.secagg.parameters import PIECE_BYTES
 from client_sdk.wire.messages import EnrolRequest, GetPlanRequest
 from client_sdk.wire.methods import ENROL_METHOD, GET_PLAN_METHOD, PARTICIPATE_METHOD
 from collector.service.statuses import STATUS
+from collector.service.storage import CollectorStore, Question, Standing
 from tests.integration.participants import Device, Running, collector, enrol, two_number_plan, until
 
 PLAN = two_number_plan(min_size=2, target_size=3)
@@ -109,6 +112,55 @@ async def test_a_foreign_signature_says_nothing_about_the_identity(tmp_path: Pat
         refused = await known.upload(running.address, on_message=forge)
         assert refused.code is grpc.StatusCode.UNAUTHENTICATED
         assert refused.joined is None
+
+
+async def test_nobody_can_ask_whether_another_identity_is_enrolled(tmp_path: Path) -> None:
+    """The same answer for a known and an unknown identity, unless the asker proves to be it; and no look-up."""
+    async with collector(tmp_path, PLAN) as running:
+        known, stranger = Device([1, 10], PLAN), Device([1, 10], PLAN)
+        running.enrol(known)
+
+        def forge(step: str, message: ParticipantMessage) -> ParticipantMessage:
+            return replace(message, signature=bytes(64)) if isinstance(message, Advert) else message
+
+        answers = [await device.upload(running.address, on_message=forge) for device in (known, stranger)]
+        assert {(one.code, one.details, len(one.received)) for one in answers} == {
+            (grpc.StatusCode.UNAUTHENTICATED, STATUS[RejectionReason.BAD_SIGNATURE].text, 1)
+        }
+        assert (await stranger.upload(running.address)).code is grpc.StatusCode.PERMISSION_DENIED
+        again = await stranger.upload(running.address)
+        assert again.code is grpc.StatusCode.PERMISSION_DENIED, "the refused one keeps no seat"
+
+
+async def test_a_second_stream_is_refused_before_anything_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could be told "not counted" from before the first one's sum was stored."""
+    asked: list[Question] = []
+    real = CollectorStore.standings
+
+    def note(store: CollectorStore, questions: list[Question]) -> dict[Question, Standing]:
+        asked.extend(questions)
+        return real(store, questions)
+
+    monkeypatch.setattr(CollectorStore, "standings", note)
+    async with collector(tmp_path, PLAN) as running:
+        (device,) = trio()[:1]
+        running.enrol(device)
+        first = asyncio.create_task(device.upload(running.address))
+        await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 1)
+        assert (await device.upload(running.address)).code is grpc.StatusCode.ALREADY_EXISTS
+        assert len(asked) == 1
+        await first
+
+
+async def test_a_full_cohort_does_not_wait(tmp_path: Path) -> None:
+    patient = parse_plan(PLAN.text.replace('max_wait = "1s"', 'max_wait = "60s"'))
+    async with collector(tmp_path, patient) as running:
+        devices = [Device([i, 10 * i], patient) for i in (1, 2, 3)]
+        running.enrol(*devices)
+        ended = await asyncio.wait_for(running.upload(*devices), 20)
+        assert all(isinstance(one.outcome, Receipt) for one in ended)
 
 
 async def test_out_of_order_and_too_long_cost_only_their_sender(tmp_path: Path) -> None:
@@ -207,35 +259,6 @@ async def test_two_members_with_one_key_never_meet(tmp_path: Path) -> None:
         thief = await devices[1].upload(running.address, on_message=take)
         assert thief.code is grpc.StatusCode.INVALID_ARGUMENT
         await first
-
-
-async def test_a_store_that_fails_is_unavailable_and_loses_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The sum cannot be stored: the round ends as not stored, no receipt, and the next attempt counts."""
-    async with collector(tmp_path, PLAN, step_timeout_s=10.0) as running:
-        devices = trio()
-        running.enrol(*devices)
-        import sqlite3
-
-        def lock(step: str, message: ParticipantMessage) -> ParticipantMessage:
-            if step == "unmask" and not blockers:
-                blocker = sqlite3.connect(tmp_path / "collector.db", isolation_level=None)
-                blocker.execute("BEGIN IMMEDIATE")
-                blockers.append(blocker)
-            return message
-
-        blockers: list[sqlite3.Connection] = []
-        jobs = [asyncio.create_task(device.upload(running.address, on_message=lock)) for device in devices]
-        ended = await asyncio.gather(*jobs)
-        assert [one.outcome.reason for one in ended] == ["not_stored"] * 3
-        blockers[0].close()
-        await asyncio.sleep(0)
-        assert running.sums() == []
-        again = await running.upload(*devices)
-        assert all(isinstance(one.outcome, Receipt) for one in again)
-        assert running.sums() == [([6, 60], 3)]
-        assert "Traceback" not in caplog.text
 
 
 async def test_enrolment_over_the_wire(tmp_path: Path) -> None:

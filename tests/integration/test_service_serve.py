@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -23,63 +22,14 @@ from client_sdk.wire.messages import GetPlanRequest
 from client_sdk.wire.methods import GET_PLAN_METHOD
 from collector.service.storage import CollectorStore
 from tests.integration.participants import Device, two_number_plan
+from tests.integration.processes import PLAIN, ROOT, SERVE, child_pids, command, enrol_all, is_alive, serving
 
-ROOT = Path(__file__).resolve().parents[2]
 PLAN = two_number_plan(min_size=2, target_size=3)
 
 
-def command(folder: Path, *options: str) -> list[str]:
-    plan = folder / "plan.toml"
-    plan.write_text(PLAN.text, encoding="utf-8")
-    serve = [sys.executable, "-m", "collector.service", "serve", "--plan", str(plan)]
-    return [*serve, "--db", f"sqlite:///{folder / 'collector.db'}", *options]
-
-
-PLAIN = ("--listen", "127.0.0.1:0", "--insecure")
-
-
-class Process:
-    """A running collector, its address and what it wrote."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.log = folder / "stderr.log"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command(folder, *options), stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT
-            )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on "), self.log.read_text()
-        self.address = line.removeprefix("listening on ").strip()
-
-    async def wait(self, timeout_s: float) -> int:
-        return await asyncio.to_thread(self.process.wait, timeout_s)
-
-
-@asynccontextmanager
-async def serving(folder: Path, *options: str) -> AsyncIterator[Process]:
-    running = await asyncio.to_thread(Process, folder, *options)
-    try:
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.process.kill()
-        running.process.wait()
-        assert running.process.stdout is not None
-        assert running.process.stdout.read() == "", "exactly one line on stdout"
-        running.process.stdout.close()
-        assert "Traceback" not in running.log.read_text()
-
-
 def enrolled(folder: Path, count: int) -> list[Device]:
-    """Devices on the list of the store that a collector has open."""
-    store = CollectorStore.open(f"sqlite:///{folder / 'collector.db'}")
-    try:
-        devices = [Device([i, 10 * i], PLAN) for i in range(1, count + 1)]
-        for device, token in zip(devices, store.issue_tokens(count, time.time()), strict=True):
-            assert store.enrol(token, device.identity.public_key, time.time())
-    finally:
-        store.close()
+    devices = [Device([i, 10 * i], PLAN) for i in range(1, count + 1)]
+    enrol_all(folder, devices)
     return devices
 
 
@@ -106,7 +56,7 @@ class Reached:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: signal.Signals) -> None:
     """Two of three finish within the grace and are counted; the silent third is not, nor is one who waits."""
-    async with serving(tmp_path, *PLAIN, "--grace", "3s", "--step-timeout", "30s") as running:
+    async with serving(tmp_path, PLAN, *PLAIN, "--grace", "3s", "--step-timeout", "30s") as running:
         devices = enrolled(tmp_path, 4)
         masked, joined = Reached("masked_input", 3), Reached("join", 1)
         jobs = [asyncio.create_task(device.upload(running.address, on_message=masked)) for device in devices[:2]]
@@ -125,7 +75,7 @@ async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: sig
         assert time.monotonic() - started < 5
     assert all(isinstance(one.outcome, Receipt) for one in ended[:2])
     assert {ended[2].code, ended[3].code} == {grpc.StatusCode.UNAVAILABLE}
-    async with serving(tmp_path, *PLAIN) as again:
+    async with serving(tmp_path, PLAN, *PLAIN) as again:
         repeats = await asyncio.gather(*(device.upload(again.address) for device in devices))
     assert [type(one.outcome) for one in repeats[:2]] == [AlreadyCounted] * 2
     assert [type(one.outcome) for one in repeats[2:]] == [Receipt] * 2
@@ -138,7 +88,7 @@ async def enrolled_late(address: str, device: Device) -> grpc.StatusCode | None:
 
 
 async def test_an_idle_collector_stops_at_once(tmp_path: Path) -> None:
-    async with serving(tmp_path, *PLAIN, "--grace", "30s") as running:
+    async with serving(tmp_path, PLAN, *PLAIN, "--grace", "30s") as running:
         started = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
         assert await running.wait(10) == 0
@@ -146,7 +96,7 @@ async def test_an_idle_collector_stops_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    async with serving(tmp_path, *PLAIN, "--grace", "30s", "--step-timeout", "60s") as running:
+    async with serving(tmp_path, PLAN, *PLAIN, "--grace", "30s", "--step-timeout", "60s") as running:
         reached = Reached("shares", 3)
         jobs = [
             asyncio.create_task(device.upload(running.address, silent_before="shares", on_message=reached))
@@ -163,9 +113,30 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         await asyncio.gather(*jobs, return_exceptions=True)
 
 
+# case E07
+async def test_a_stuck_store_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """Another process holds the store when the sum is to be stored: the end comes all the same, and no receipt."""
+    async with serving(tmp_path, PLAN, *PLAIN, "--grace", "1s") as running:
+        devices = enrolled(tmp_path, 3)
+        with closing(sqlite3.connect(tmp_path / "collector.db", isolation_level=None)) as lock:
+            lock.execute("BEGIN IMMEDIATE")
+            reached = Reached("unmask", 3)
+            jobs = [asyncio.create_task(device.upload(running.address, on_message=reached)) for device in devices]
+            await reached.wait()
+            started = time.monotonic()
+            running.process.send_signal(signal.SIGTERM)
+            assert await running.wait(10) == 0
+            assert time.monotonic() - started < 3
+            ended = await asyncio.gather(*jobs)
+        assert not [one for one in ended if isinstance(one.outcome, Receipt)]
+    async with serving(tmp_path, PLAN, *PLAIN) as again:
+        repeats = await asyncio.gather(*(device.upload(again.address) for device in devices))
+    assert all(isinstance(one.outcome, Receipt) for one in repeats)
+
+
 # case E04
 async def test_killed_in_a_round_and_started_again(tmp_path: Path) -> None:
-    async with serving(tmp_path, *PLAIN, "--step-timeout", "30s") as running:
+    async with serving(tmp_path, PLAN, *PLAIN, "--step-timeout", "30s") as running:
         devices = enrolled(tmp_path, 3)
         reached = Reached("masked_input", 3)
         jobs = [asyncio.create_task(device.upload(running.address, on_message=reached)) for device in devices[:2]]
@@ -181,22 +152,16 @@ async def test_killed_in_a_round_and_started_again(tmp_path: Path) -> None:
         while any(map(is_alive, children)):
             assert time.monotonic() < deadline, "a worker outlived its collector"
             await asyncio.sleep(0.05)
-    async with serving(tmp_path, *PLAIN) as again:
+    async with serving(tmp_path, PLAN, *PLAIN) as again:
         repeats = await asyncio.gather(*(device.upload(again.address) for device in devices))
     assert all(isinstance(one.outcome, Receipt) for one in repeats)
 
 
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
-
-
-def child_pids(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def fails(folder: Path, *options: str) -> tuple[int, str]:
     """Run `serve`, which must end by itself; its exit code and the one line it says."""
-    done = subprocess.run(command(folder, *options), capture_output=True, text=True, timeout=30, cwd=ROOT, check=False)
+    done = subprocess.run(
+        command(folder, PLAN, *options), capture_output=True, text=True, timeout=30, cwd=ROOT, check=False
+    )
     assert done.stdout == ""
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1, done.stderr
@@ -206,11 +171,44 @@ def fails(folder: Path, *options: str) -> tuple[int, str]:
 async def test_second_collector_on_the_same_port(tmp_path: Path) -> None:
     second = tmp_path / "second"
     second.mkdir()
-    async with serving(tmp_path, *PLAIN) as running:
+    async with serving(tmp_path, PLAN, *PLAIN) as running:
         code, line = await asyncio.to_thread(fails, second, "--listen", running.address, "--insecure")
     assert code == 3
     assert running.address in line
     assert "in use" in line
+
+
+def test_a_store_of_a_newer_version_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "collector.db"
+    CollectorStore.open(str(path)).close()
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE alembic_version SET version_num = '9999_from_the_future'")
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("collector.db*")}
+    code, line = fails(tmp_path, *PLAIN)
+    assert code == 3
+    assert str(path) in line
+    assert "newer version" in line
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
+def test_a_damaged_store_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "collector.db"
+    path.write_bytes(b"no database at all, but long enough to look at" * 100)
+    code, line = fails(tmp_path, *PLAIN)
+    assert (code, "damaged" in line) == (3, True)
+    assert str(path) in line
+
+
+# case F03
+def test_a_locked_store_is_one_line_after_a_set_time(tmp_path: Path) -> None:
+    path = tmp_path / "collector.db"
+    CollectorStore.open(str(path)).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        code, line = fails(tmp_path, *PLAIN)
+    assert (code, "locked" in line) == (3, True)
+    assert 4 < time.monotonic() - started < 15
 
 
 def test_plain_text_only_when_asked_for_and_only_on_loopback(tmp_path: Path) -> None:
@@ -235,6 +233,34 @@ def test_wrong_files_are_one_line(tmp_path: Path) -> None:
     assert (code, "none.toml" in line) == (2, True)
     code, line = fails(tmp_path, *PLAIN, "--db", f"sqlite:///{tmp_path / 'no' / 'folder' / 'c.db'}")
     assert (code, "folder" in line) == (2, True)
+
+
+async def test_from_a_configuration_file(tmp_path: Path) -> None:
+    """The file says all but the port, which the command line sets."""
+    config = tmp_path / "collector.toml"
+    config.write_text(
+        f"""
+        plan = "{tmp_path / "plan.toml"}"
+        db = "sqlite:///{tmp_path / "from-the-file.db"}"
+        listen = "nowhere"
+        insecure = true
+        """,
+        encoding="utf-8",
+    )
+    (tmp_path / "plan.toml").write_text(PLAN.text, encoding="utf-8")
+    serve = [*SERVE, "serve", "--config", str(config), "--listen", "127.0.0.1:0"]
+    process = await asyncio.to_thread(
+        lambda: subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
+    )
+    with process:
+        assert process.stdout is not None
+        address = (await asyncio.to_thread(process.stdout.readline)).removeprefix("listening on ").strip()
+        async with aio.insecure_channel(address) as channel:
+            fetch = channel.unary_unary(GET_PLAN_METHOD.path, **GET_PLAN_METHOD.client_converters)
+            assert (await fetch(GetPlanRequest())).plan_hash == PLAN.hash
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 10) == 0
+    assert (tmp_path / "from-the-file.db").exists()
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
@@ -264,7 +290,9 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
 
 async def test_over_tls(tmp_path: Path) -> None:
     cert, key = self_signed(tmp_path)
-    async with serving(tmp_path, "--listen", "localhost:0", "--tls-cert", str(cert), "--tls-key", str(key)) as running:
+    async with serving(
+        tmp_path, PLAN, "--listen", "localhost:0", "--tls-cert", str(cert), "--tls-key", str(key)
+    ) as running:
         credentials = grpc.ssl_channel_credentials(cert.read_bytes())
         async with aio.secure_channel(running.address, credentials) as channel:
             fetch = channel.unary_unary(GET_PLAN_METHOD.path, **GET_PLAN_METHOD.client_converters)
@@ -278,7 +306,7 @@ async def test_over_tls(tmp_path: Path) -> None:
 
 
 async def test_port_zero_is_resolved_in_the_ready_line(tmp_path: Path) -> None:
-    async with serving(tmp_path, *PLAIN) as running:
+    async with serving(tmp_path, PLAN, *PLAIN) as running:
         host, _, port = running.address.rpartition(":")
         assert host == "127.0.0.1"
         assert int(port) > 0

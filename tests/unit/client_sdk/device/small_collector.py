@@ -140,6 +140,7 @@ class SmallCollector:
     extra_micro: int = 0
     clock: Callable[[], float] = time.time
     waiting: dict[tuple[bytes, int], Cohort] = field(default_factory=dict)
+    port: int = 0
     endpoint: str = ""
 
     def __enter__(self) -> SmallCollector:
@@ -150,8 +151,13 @@ class SmallCollector:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self.stop()
         self._thread.join(10)
+
+    def stop(self) -> None:
+        """End at once, rounds and all; from any thread."""
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     async def _main(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -164,9 +170,10 @@ class SmallCollector:
         ):
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
         if self.credentials is None:
-            port = server.add_insecure_port("127.0.0.1:0")
+            port = server.add_insecure_port(f"127.0.0.1:{self.port}")
         else:
             port = server.add_secure_port("localhost:0", self.credentials)
+        self.port = port
         self.endpoint = f"127.0.0.1:{port}" if self.credentials is None else f"localhost:{port}"
         await server.start()
         ready.set()

@@ -73,7 +73,7 @@ async def test_a_store_locked_before_any_step_holds_up_the_upload_not_the_loop(t
     with SmallCollector(PLAN, cohort_size=5) as collector:
         fleet = Fleet(tmp_path, collector, 5)
         for client in fleet.clients:
-            client._engine.access.store().busy_timeout_s = 60
+            client._engine.access.store().busy_timeout_s = 20
         with contextlib.ExitStack() as locks:
 
             def lock(now: str) -> None:
@@ -89,8 +89,8 @@ async def test_a_store_locked_before_any_step_holds_up_the_upload_not_the_loop(t
 async def test_a_cancelled_upload_leaves_no_transaction_and_no_lease_behind(tmp_path: Path) -> None:
     client = make_client(tmp_path / "d", clock=time.time)
     client.flush(seal=True)
-    store = DeviceStore(str(tmp_path / "d"), busy_timeout_s=60)
-    client._engine.access.store().busy_timeout_s = 60
+    store = DeviceStore(str(tmp_path / "d"), busy_timeout_s=20)
+    client._engine.access.store().busy_timeout_s = 20
     await client.upload()  # so that all imports are done
     with locked(tmp_path / "d"):
         upload = asyncio.create_task(client.upload())

@@ -22,7 +22,7 @@ from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, device, make
 
 ROOT = Path(__file__).resolve().parents[4]
 NAMES = ["a,b", 'say "hi"', "=2+5", "+7", "-7", "@x", "'quoted'"]
-"""Those of the case that a plan takes as labels; the others stand in reports/test_text.py."""
+"""Those of the case that a plan takes as labels; for the others see `test_names_that_no_report_can_hold`."""
 
 Ran = tuple[int, str, str]
 Run = Callable[..., Ran]
@@ -115,6 +115,20 @@ def test_report_as_csv(run: Run, tmp_path: Path) -> None:
     assert not [label for label in labels if label.startswith(("=", "+", "-", "@", "\t", "\r"))]
     _, raw, _ = run("report", "--db", path, "--format", "csv", "--raw-text")
     assert [row[7] for row in csv.reader(io.StringIO(raw, newline=""))][2:] == [*NAMES, "other"]
+
+
+# case G04
+@pytest.mark.parametrize("name", ["line1\nline2", "\tq", "\rq", " =7"], ids=repr)
+def test_names_that_no_report_can_hold(run: Run, tmp_path: Path, name: str) -> None:
+    """The rest of the case's names: a label with a line break, a control character or a blank at its end is refused
+    when the plan is checked, before any device sees it. That is the answer for them here; the CSV writer would hold
+    (reports/test_text.py), but nobody could type or compare such a label.
+    """
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_text(categories=["wifi", name]), encoding="utf-8")
+    status, out, err = run("plan", "check", path)
+    assert (status, out) == (2, "")
+    assert one_line(err, "metrics.network.categories", "printable")
 
 
 def test_report_as_a_table_for_people(run: Run, db: Path) -> None:

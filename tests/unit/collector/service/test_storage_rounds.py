@@ -94,7 +94,6 @@ def test_a_release_comes_back_whole(store: CollectorStore, path: Path) -> None:
     assert store.contributions()[1] == Contribution(
         device(1), "app-health", PERIOD, (1).to_bytes(16, "big"), "round-1", resent=True
     )
-    assert store.counted(device(1), "app-health", PERIOD) == ("round-1", 3)
     assert store.device_totals(device(1)) == (1, 2_000_000)
     assert ledger_adds_up(path)
     with sqlite3.connect(path) as conn:
@@ -106,7 +105,6 @@ def test_a_release_comes_back_whole(store: CollectorStore, path: Path) -> None:
 
 
 def test_nobody_is_counted_in_an_empty_store(store: CollectorStore) -> None:
-    assert store.counted(device(1), "app-health", PERIOD) is None
     assert store.device_totals(device(1)) == (0, 0)
     assert (store.released_sums(), store.rounds(), store.contributions(), store.spending(NOW)) == ([], [], [], [])
 
@@ -299,7 +297,7 @@ def test_the_lifetime_survives_garbage_collection(store: CollectorStore, path: P
     assert store.spending(NOW) == before
     assert store.fold_spends(NOW) == 0
     assert ledger_adds_up(path)
-    assert store.counted(device(0), "app-health", PERIOD - 39 * DAY_S) == ("r39", 2)
+    assert "r39" in [row.round_id for row in store.contributions(device(0))]
     store.fold_spends(NOW + 10_000 * DAY_S)
     (spending,) = store.spending(NOW + 10_000 * DAY_S, device(1))
     assert spending.windows == dict.fromkeys(WINDOWS, Amount(0, 0))

@@ -1,0 +1,164 @@
+"""What would be sent, and what it costs, shown to the host before anything is spent.
+
+Rules of this file: nothing is charged, spooled, sent or counted here; an example is drawn afresh at each call,
+with the operating system's randomness, and is never the report that will be made; examples stay out of every
+repr, for a repr ends in logs. What it does not do: it shows no reading, and it sends nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from client_sdk.accounting.budget import format_micro
+from client_sdk.device.period import OpenPeriod
+from client_sdk.device.records import SealedReport, WaitingReport
+from client_sdk.errors import RefusalReason
+from client_sdk.report import PeriodState, unpack_vector
+
+if TYPE_CHECKING:
+    from client_sdk.device.engine import Engine
+
+EXAMPLE = "EXAMPLE, drawn for this view only: never sent, and not the report that will be made"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPreview:
+    """One metric's part of a report. `elements`: how many integers; `example`: as many, see `ReportPreview`."""
+
+    name: str
+    mechanism: str
+    epsilon: Decimal
+    elements: int
+    example: tuple[int, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPreview:
+    """The report of a period that is not sealed yet: its shape and price, and one example of how it may look.
+
+    period_start, period_end: seconds since the epoch. epsilon: what sealing it charges, the sum over `metrics`
+    (which stand in the order of the report). length: integers in it. encoding: how they are written. refused:
+    why no report would be made if the period were sealed now (a key of `counters()`), or None.
+    """
+
+    plan_name: str
+    plan_version: int
+    plan_hash: bytes
+    period_start: int
+    period_end: int
+    epsilon: Decimal
+    length: int
+    encoding: str
+    metrics: tuple[MetricPreview, ...]
+    refused: str | None
+
+    @property
+    def example(self) -> tuple[int, ...]:
+        """All integers of the example: drawn for this view only, never sent."""
+        return tuple(element for metric in self.metrics for element in metric.example)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be sent: reports still to be made (oldest period first), and those that wait.
+
+    not_recording: why no period is open (a key of `counters()`), or None where the last of `unsealed` is open.
+    """
+
+    unsealed: tuple[ReportPreview, ...]
+    waiting: tuple[WaitingReport, ...]
+    not_recording: str | None
+
+    def as_text(self) -> str:
+        """All of it in lines for a person, examples included and marked as such: for a screen, not for a log."""
+        lines = [line for report in self.unsealed for line in _report_lines(report)]
+        if self.not_recording is not None:
+            lines.append(f"no period is open: {self.not_recording}")
+        lines.append(f"waiting: {len(self.waiting)}")
+        for waiting in self.waiting:
+            again = ", may have left before" if waiting.resent else ""
+            lines.append(
+                f"  {waiting.plan_name} {_utc(waiting.period_start)}: epsilon {waiting.epsilon} (charged), "
+                f"{len(waiting.report)} bytes, SHA-256 {waiting.digest.hex()}{again}"
+            )
+        return "\n".join(lines)
+
+
+def _report_lines(report: ReportPreview) -> list[str]:
+    lines = [
+        f"{report.plan_name} version {report.plan_version}, {_utc(report.period_start)} to {_utc(report.period_end)}",
+        f"  costs epsilon {report.epsilon}; {report.length} integers: {report.encoding}",
+    ]
+    if report.refused is not None:
+        lines.append(f"  would not be made now: {report.refused}")
+    lines.append(f"  {EXAMPLE}:")
+    for metric in report.metrics:
+        numbers = " ".join(map(str, metric.example))
+        lines.append(f"    {metric.name} ({metric.mechanism}, epsilon {metric.epsilon}): {numbers}")
+    return lines
+
+
+def _utc(seconds: int) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def make_preview(engine: Engine, *, consent: bool) -> Preview:
+    """What `engine` would send; without consent nothing is looked up either. Raises StorageError."""
+    periods, refusal = engine.recorder.peek(engine.clock())
+    return Preview(
+        tuple(_report(engine, period, raw) for period, raw in periods),
+        tuple(engine.access.store().waiting_reports()) if consent else (),
+        None if refusal is None else refusal.value,
+    )
+
+
+def _report(engine: Engine, period: OpenPeriod, raw: bytes) -> ReportPreview:
+    """Perturb a copy of the period's state: its own must be drawn from once only, when it is sealed."""
+    plan, now = period.plan, engine.clock()
+    copy = OpenPeriod(plan, period.opened_at, PeriodState.load(plan, raw), period.start)
+    drawn = engine.sealer.perturb(copy, now)
+    example = unpack_vector(drawn.report)
+    metrics = tuple(
+        MetricPreview(
+            name,
+            metric.mechanism.name,
+            _epsilon(metric.micro_epsilon),
+            metric.mechanism.length,
+            tuple(example[plan.slices[name]]),
+        )
+        for name, metric in plan.metrics.items()
+    )
+    return ReportPreview(
+        plan.name,
+        plan.version,
+        plan.hash,
+        period.start,
+        period.end,
+        _epsilon(plan.report_micro_epsilon),
+        plan.length,
+        _encoding(drawn, plan.bound),
+        metrics,
+        _refused(engine, drawn, now),
+    )
+
+
+def _refused(engine: Engine, drawn: SealedReport, now: float) -> str | None:
+    if drawn.expires_at <= now:
+        return RefusalReason.EXPIRED.value
+    reason = engine.access.store().would_refuse(drawn, engine.settings.host_limits)
+    return None if reason is None else reason.value
+
+
+def _encoding(drawn: SealedReport, bound: int) -> str:
+    width = drawn.report[0]
+    return (
+        f"each within +-{bound}, signed, little-endian, {width} byte(s); {len(drawn.report)} bytes with the width "
+        "before them; on the way each is masked modulo 2^16, 2^32 or 2^64, whichever the cohort's sum needs"
+    )
+
+
+def _epsilon(micro: int) -> Decimal:
+    return Decimal(format_micro(micro))

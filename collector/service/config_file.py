@@ -1,0 +1,88 @@
+"""`serve --config FILE`: a TOML file whose keys are the options of `serve`.
+
+Rules of this file: a key is an option's name with `_` for `-`; what is not one is refused, as is a value of the
+wrong type, in one line that names file and key. Nothing here decides what values can work: `ServeSettings`
+does, wherever they come from.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from client_sdk.errors import ConfigurationError
+from collector.service.settings import parse_duration
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError("give a text in quotes")
+    return value
+
+
+def _path(value: object) -> Path:
+    return Path(_text(value))
+
+
+def _paths(value: object) -> tuple[Path, ...]:
+    return tuple(map(_path, value)) if isinstance(value, list) else (_path(value),)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError("give true or false")
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigurationError("give a whole number")
+    return value
+
+
+def _duration(value: object) -> float:
+    """Text with a unit, or a number of seconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return parse_duration(_text(value))
+
+
+KEYS: Final[Mapping[str, tuple[str, Callable[[object], object]]]] = {
+    "plan": ("plan_paths", _paths),
+    "db": ("db_url", _text),
+    "listen": ("listen", _text),
+    "tls_cert": ("tls_cert", _path),
+    "tls_key": ("tls_key", _path),
+    "insecure": ("insecure", _flag),
+    "step_timeout": ("step_timeout_s", _duration),
+    "grace": ("grace_s", _duration),
+    "expected_devices": ("expected_devices", _whole),
+    "max_waiting": ("max_waiting", _whole),
+    "max_streams": ("max_streams", _whole),
+    "opening_workers": ("opening_workers", _whole),
+}
+"""Key -> the field of ServeSettings that it sets, and what reads it."""
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The file's values by ServeSettings field. Raises ConfigurationError."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"--config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--config {path}: not a TOML file ({error})") from None
+    unknown = sorted(set(document) - set(KEYS))
+    if unknown:
+        raise ConfigurationError(f"--config {path}: unknown {', '.join(map(repr, unknown))}; known: {', '.join(KEYS)}")
+    return dict(_read(path, key, value) for key, value in document.items())
+
+
+def _read(path: Path, key: str, value: object) -> tuple[str, object]:
+    setting, reader = KEYS[key]
+    try:
+        return setting, reader(value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--config {path}: {key}: {error}") from None
