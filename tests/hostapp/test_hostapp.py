@@ -188,7 +188,7 @@ def check_device(night: Night, number: int, store: CollectorStore) -> Counter[st
     waiting = [period for (period,) in rows(folder, "SELECT period_start FROM spool")]
     done = [period for (period,) in rows(folder, "SELECT period_start FROM log")]
     outcomes = Counter(str(outcome) for (outcome,) in rows(folder, "SELECT outcome FROM log"))
-    counted = [contribution.period_start for contribution in store.contributions(device=device_id)]
+    counted = [contribution.period_start for contribution in store.contributions(device_id)]
     assert len(set(counted)) == len(counted), "each report at most once at the collector"
     assert set(waiting) | set(done) == charged, "nothing charged is lost"
     assert not set(waiting) & set(done)
@@ -248,13 +248,14 @@ def test_its_core_is_the_readmes_example() -> None:
         '"plan.toml"': "plan",
         '"/var/lib/app/telemetry"': "data_dir",
         '"..."': "token",
-        "consent=True)": "consent=True, clock=clock)",
+        "consent=True\n": "consent=True, clock=clock\n",
     }
     for example, place in places.items():
         assert example in block
         block = block.replace(example, place)
     app = " ".join((HERE / "app.py").read_text().split())
-    statements = [" ".join(line.split()) for line in re.sub(r",\n\s+", ", ", block).splitlines() if line.strip()]
+    one_line_calls = re.sub(r"\n\)", ")", re.sub(r"\(\n\s+", "(", re.sub(r",\n\s+", ", ", block)))
+    statements = [" ".join(line.split()) for line in one_line_calls.splitlines() if line.strip()]
     assert len(statements) >= 5
     for statement in statements:
         assert statement in app, f"the README says {statement!r}, the app does not"
