@@ -190,7 +190,7 @@ class _Pool:
 
     def _only_waits(self) -> bool:
         """After a join: fewer than a full cohort wait, and nobody's time is up. Then the timer that runs is right."""
-        if self._timer is None or self._lobby.expected_remaining(self._key) is not None:
+        if self._timer is None:
             return False
         oldest = next(iter(self.members.values()))
         due = oldest.joined_at + self._rules.max_wait_s

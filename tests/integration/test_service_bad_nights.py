@@ -91,7 +91,7 @@ async def test_a_full_disk_acknowledges_nothing_and_passes(tmp_path: Path, caplo
             assert {one.code for one in ended} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
             assert not [one for one in ended if isinstance(one.outcome, (Receipt, AlreadyCounted))]
             assert ended[0].outcome.reason == "not_stored", "the first round came as far as its sum"
-            assert ended[-1].joined is None, "and later nobody wore out a report for nothing"
+            assert ended[-1].received == [], "and later nobody wore out a report for nothing"
             with pytest.raises(aio.AioRpcError) as refused:
                 await enrol(running.address, IdentityKey(bytes(32)), token)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
