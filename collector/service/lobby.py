@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from client_sdk.errors import RejectionError, RejectionReason, TelemetryError
@@ -32,6 +32,9 @@ MIN_TIMER_S = 0.005
 
 SAFETY_TIMER_S = 5.0
 
+SEATS_PER_DEVICE = 8
+"""A device sends its periods one after another; a few seats may still be held by rounds that it has left."""
+
 
 class Lobby:
     """All pools and all running rounds of one collector. Used on the event loop only."""
@@ -41,6 +44,7 @@ class Lobby:
         self._expected_devices = expected_devices
         self._max_waiting = max_waiting
         self._seats: set[SeatKey] = set()
+        self._seats_of: Counter[str] = Counter()
         self._pools: dict[PoolKey, _Pool] = {}
         self._came: defaultdict[PoolKey, set[str]] = defaultdict(set)
         self._rounds: dict[asyncio.Task[None], RoundDriver] = {}
@@ -54,11 +58,19 @@ class Lobby:
             raise RejectionError(RejectionReason.SHUTTING_DOWN)
         if key in self._seats:
             raise RejectionError(RejectionReason.DUPLICATE_IDENTITY)
+        if self._seats_of[key[0]] >= SEATS_PER_DEVICE:
+            raise RejectionError(RejectionReason.BUSY)  # one identity must not fill the waiting room
         self._seats.add(key)
+        self._seats_of[key[0]] += 1
 
     def give_back_seat(self, key: SeatKey) -> None:
         """The identity may open another stream for that period."""
+        if key not in self._seats:
+            return
         self._seats.discard(key)
+        self._seats_of[key[0]] -= 1
+        if not self._seats_of[key[0]]:
+            del self._seats_of[key[0]]
 
     # --- members ---
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from client_sdk.errors import RejectionError
 from client_sdk.identity import IdentityKey
 from client_sdk.plan import Plan, parse_plan
 from client_sdk.secagg.messages import Advert, Challenge
 from client_sdk.secagg.participant import Participant
-from collector.service.lobby import Lobby
+from collector.service.lobby import SEATS_PER_DEVICE, Lobby
 from collector.service.mailbox import Member
 from collector.service.monitoring import Monitor
 from collector.service.rounds import RoundTools
@@ -83,5 +84,24 @@ async def test_who_waits_past_its_time_is_looked_at_again_with_each_join(store: 
     lobby.wait(third)
     assert first.driver is not None
     assert first.driver is third.driver
+    await lobby.stop(0.0)
+    await tools.store.close(1.0)
+
+
+async def test_one_identity_cannot_fill_the_waiting_room(store: CollectorStore) -> None:
+    monitor = Monitor()
+    tools = RoundTools(StoreAccess(store, monitor), OpeningWorkers(1), monitor, lambda: MEETING, 5.0)
+    lobby = Lobby(tools, expected_devices=None, max_waiting=100)
+    seats = [("greedy", "test", PERIOD - day * 86_400) for day in range(SEATS_PER_DEVICE)]
+    for seat in seats:
+        lobby.take_seat(seat)
+    with pytest.raises(RejectionError, match="busy"):
+        lobby.take_seat(("greedy", "other", PERIOD))
+    lobby.take_seat(("another", "test", PERIOD))
+    lobby.give_back_seat(seats[0])
+    lobby.give_back_seat(seats[0])
+    lobby.take_seat(seats[0])
+    with pytest.raises(RejectionError, match="busy"):
+        lobby.take_seat(("greedy", "other", PERIOD))
     await lobby.stop(0.0)
     await tools.store.close(1.0)
