@@ -173,7 +173,7 @@ async def test_a_long_lock_is_retryable_soon_and_passes(tmp_path: Path, caplog: 
         assert {one.code for one in meanwhile} == {grpc.StatusCode.UNAVAILABLE}
         with pytest.raises(aio.AioRpcError):
             await enrol(running.address, IdentityKey(bytes(32)), tokens[0])
-        assert time.monotonic() - started < 2, "nobody waits for a lock that is known"
+        assert time.monotonic() - started < 4, "nobody waits out the 5 s of a lock that is known"
         assert stored_and_acknowledged(running, ended + meanwhile) == (0, 0)
         (line,) = alarms(caplog)
         assert "locked by another process" in line
