@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 
@@ -30,7 +30,7 @@ class OpeningWorkers:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._executor: Executor | None = None
+        self._executor: ProcessPoolExecutor | None = None
         self._leash: Connection | None = None
 
     async def warm(self) -> None:
@@ -56,14 +56,17 @@ class OpeningWorkers:
         raise StorageError("the process that opens sums died twice; see the machine's memory limits")
 
     def close(self) -> None:
-        """End all workers at once, also one that is at work."""
+        """End all workers at once, also one that is at work or still starting: the interpreter would wait for it."""
         if self._executor is not None:
+            workers = tuple((self._executor._processes or {}).values())  # noqa: SLF001 - public from Python 3.14 on
             self._executor.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
+                worker.kill()
         if self._leash is not None:
             self._leash.close()
         self._executor = self._leash = None
 
-    def _start(self) -> Executor:
+    def _start(self) -> ProcessPoolExecutor:
         if self._executor is None:
             context = multiprocessing.get_context("spawn")
             watched, self._leash = context.Pipe(duplex=False)

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,8 @@ def halted_workers() -> Iterator[None]:
         yield
     finally:
         for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 # case E07
@@ -92,6 +93,7 @@ async def test_a_sum_that_is_not_open_at_the_end_of_the_grace_is_on_record(tmp_p
             store = running.service.store
             assert await running.service.stop(0.3)
             ended = await asyncio.gather(*jobs)
+            await until(lambda: not multiprocessing.active_children())  # the end waits for no worker
         assert {one.outcome.reason for one in ended} == {"shutting_down"}
         (record,) = store.rounds()
         assert (record.outcome, record.reason) == ("aborted", "shutting_down")

@@ -92,7 +92,7 @@ async def test_an_idle_collector_stops_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
         assert await running.wait(10) == 0
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5, "and does not wait out its grace"
 
 
 async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
