@@ -42,7 +42,10 @@ class StoreAccess:
     def outages(self) -> Outages:
         """What is out of order, for one warning each."""
         if self._outages is None:
-            from client_sdk.device.reporting import Outages
+            from client_sdk.device import fork_gate
+
+            with fork_gate.closed():
+                from client_sdk.device.reporting import Outages
 
             self._outages = Outages()
         return self._outages

@@ -46,10 +46,20 @@ class TelemetryClient:
     max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime: the device's own limits over all plan names; they
     only lower the plan's (for a fetched plan they default to 10 in 24 hours and 3650 ever). min_cohort: fewest
     contributors of a sum this device joins. seal_key: 32 bytes of the platform's keystore; then an open period
-    survives restarts, encrypted. background=False: no thread
-    is ever started, the host calls `await client.upload()`. can_upload: asked before the background thread
-    sends. clock: seconds since the epoch. Raises ConfigurationError, PlanError, or StorageError (a store that
-    can never be used).
+    survives restarts, encrypted. background=False: no thread is ever started, the host calls
+    `await client.upload()`. can_upload: asked before the background thread sends. clock: seconds since the
+    epoch. Raises ConfigurationError, PlanError, or StorageError (a store that can never be used).
+
+    The background thread starts with consent and needs no call to go on: it seals every period when it ends, also
+    one without any reading (its metrics take their defaults: silence must say nothing), and sends at the report's
+    own time. A clock that is set, or a machine that sleeps, is noticed within 5 minutes. A period through which no
+    process ran has no report.
+
+    Forks: a child goes on with the client as if it were new (its parent speaks for the readings so far; the
+    thread starts with the child's first reading). One that was forked in the middle of an upload must leave gRPC
+    alone for good: it records and seals, another process sends. Where this package is the first to import gRPC, it
+    does so without gRPC's own fork handlers, which crash children; a host that uses gRPC channels of its own in
+    forked children imports gRPC first, and then lives with these handlers in the middle of an upload too.
     """
 
     def __init__(
@@ -213,7 +223,8 @@ class TelemetryClient:
 
         Readings: no_consent, no_plan, closed, disabled, unknown_metric, unknown_category, wrong_type, not_finite,
         period_sealed, other_process. Reports: sealed, counted, already_counted, expired, spool_full, too_large,
-        resend_never, budget_*, ledger_damaged, storage. Attempts: come_back, timeout, rpc_*, aborted_*, left_*.
+        resend_never, budget_*, ledger_damaged, storage. Attempts: come_back, timeout, rpc_*, aborted_*, left_*,
+        forked_in_upload (this process must not use the network; another one sends).
         """
         counts: dict[str, int] = {}
         if self._consent:

@@ -38,6 +38,7 @@ NOT_ALLOWED_RETRY_S = 60.0
 PLAN_RETRY_S = 60.0
 SHORTEST_WAIT_S = 0.05
 UPLOAD_UNDER_WAY = "upload_under_way"
+FORKED_IN_UPLOAD = "forked_in_upload"
 
 
 class Engine:
@@ -69,12 +70,15 @@ class Engine:
         self._delivery: Delivery | None = None
         self._uploader: Uploader | None = None
         self._uploading = False
+        self._said_cut_off = False
         self._plan_retry_at = float("-inf")
         self.untouched_copy = False
 
     def renew(self) -> None:
         """In a forked child: own locks, no thread, no readings; the parent speaks for those so far."""
         self.recorder.renew()
+        if self._delivery is not None:
+            self.settings.enrolment_token = self._delivery.token  # None once it has been used
         self._make_process_parts()
         self.untouched_copy = True
 
@@ -83,9 +87,15 @@ class Engine:
     def delivery(self) -> Delivery:
         """What carries reports. Imports numpy, grpc, protobuf and cryptography: only an upload needs it."""
         if self._delivery is None:
-            from client_sdk.device.delivery import Delivery
-            from client_sdk.device.transport import GrpcTransport
+            from client_sdk.device import fork_gate
 
+            with fork_gate.closed():
+                from client_sdk.device.delivery import Delivery, import_what_a_round_needs
+                from client_sdk.device.transport import GrpcTransport, import_grpc
+
+                import_what_a_round_needs()
+                if self._transport is None:
+                    import_grpc()
             settings = self.settings
             transport = self._transport or GrpcTransport(
                 settings.endpoint, settings.root_certificates, insecure=settings.insecure
@@ -157,9 +167,11 @@ class Engine:
         self.recording = False
         self.recorder.stop(reason)
         self.sealer.drop()
-        if os.path.isdir(self.settings.data_dir):
-            self.access.store().withdraw(reason, self.clock())
-        self._leave_uploader(lambda: False, 0.0)
+        try:
+            if os.path.isdir(self.settings.data_dir):
+                self.access.store().withdraw(reason, self.clock())
+        finally:
+            self._leave_uploader(lambda: False, 0.0)
 
     # --- the uploader's view (Member) -----------------------------------------------------------------
 
@@ -179,9 +191,25 @@ class Engine:
             due_at = self._plan_retry_at if due_at is None else min(due_at, self._plan_retry_at)
         times = [at for at in (due_at, self.recorder.period_end) if at is not None]
         due = due_at is not None and (everything or due_at <= now)
+        if due and self._is_cut_off():
+            return Tick(due=False, next_at=self.recorder.period_end)
         if due and not everything and not self._may_upload():
             return Tick(due=False, next_at=now + NOT_ALLOWED_RETRY_S)
         return Tick(due, min(times, default=None))
+
+    def _is_cut_off(self) -> bool:
+        """Must this process leave gRPC alone, and so its reports to another one? Counted and said once."""
+        from client_sdk.device import fork_gate
+
+        if self._transport is not None or not fork_gate.network_lost():
+            return False
+        if not self._said_cut_off:
+            self._said_cut_off = True
+            self.recorder.count(FORKED_IN_UPLOAD)
+            self.access.outages().begin(
+                "network", "this process was forked in the middle of an upload; another one sends what waits on disk"
+            )
+        return True
 
     def _needs_plan(self) -> bool:
         return self.recording and self.recorder.plan is None
@@ -205,6 +233,8 @@ class Engine:
 
     async def upload(self, *, everything: bool, before_send: BeforeSend | None) -> UploadSummary:
         """One pass over the spool, one at a time. Raises StorageError, and what `before_send` raises."""
+        if self._is_cut_off():
+            return await self._wait_for(self._seal_only)
         if self._uploading:
             from client_sdk.device.views import UploadSummary
 
@@ -224,8 +254,18 @@ class Engine:
             self.sealer.seal_ended()
         return self.delivery(), self.access.store()
 
+    def _seal_only(self) -> UploadSummary:
+        """What a process without a network can do for its reports."""
+        from client_sdk.device.views import UploadSummary
+
+        self.sealer.seal_ended()
+        return UploadSummary(waiting=self.access.store().waiting(), failed={FORKED_IN_UPLOAD: 1})
+
     async def _wait_for(self, job: Callable[[], Result]) -> Result:
-        from client_sdk.device.offload import run_job
+        from client_sdk.device import fork_gate
+
+        with fork_gate.closed():
+            from client_sdk.device.offload import run_job
 
         return await run_job(job, off_loop=not self.settings.background)
 
@@ -248,6 +288,8 @@ class Engine:
         """Have everything sent; True when nothing waits at `deadline` (monotonic seconds). Raises StorageError."""
         store, uploader, everything = self.access.store(), self.uploader(), True
         while store.waiting():
+            if self._is_cut_off():
+                return False
             left_s = deadline - time.monotonic()
             if not everything:
                 due_at = store.next_due()
@@ -255,7 +297,8 @@ class Engine:
                 if wait_s >= left_s:  # put off beyond the deadline: say so now
                     return False
                 time.sleep(wait_s)
-            if left_s <= 0 or not uploader.wait(uploader.ask(everything=everything), left_s):
+            ticket = uploader.ask(everything=everything)  # also where nobody waits for it
+            if left_s <= 0 or not uploader.wait(ticket, left_s):
                 return False
             everything = False
         return True

@@ -9,10 +9,13 @@ What it does not do: it knows no steps and no deadlines of a round.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
+from client_sdk.device import fork_gate
 from client_sdk.errors import TelemetryError
 from client_sdk.secagg.messages import CollectorMessage, ParticipantMessage
 from client_sdk.wire import methods
@@ -24,6 +27,7 @@ Response = TypeVar("Response")
 
 UNARY_TIMEOUT_S = 10.0
 GOODBYE_S = 1.0
+FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 
 _OUT_OF_REACH = frozenset({"unavailable", "deadline_exceeded", "unknown", "internal", "unimplemented"})
 _LASTING = frozenset(
@@ -85,6 +89,25 @@ class Transport(Protocol):
         """An async context manager that yields a Connection."""
 
 
+def import_grpc() -> Any:
+    """gRPC; where this is its first import, without its fork handlers.
+
+    They restart its threads in every child that is forked while a channel is open, and crash some of them, whether
+    the child ever uses gRPC or not. gRPC reads the variable once, while it is imported; a host that has imported
+    gRPC before, or has set the variable, has decided for itself.
+    """
+    if "grpc" in sys.modules or FORK_SUPPORT in os.environ:
+        import grpc.aio
+
+        return grpc
+    os.environ[FORK_SUPPORT] = "0"
+    try:
+        import grpc.aio
+    finally:
+        del os.environ[FORK_SUPPORT]
+    return grpc
+
+
 class GrpcTransport:
     """gRPC over TLS, or over plain text to this machine."""
 
@@ -96,9 +119,7 @@ class GrpcTransport:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
         """A channel of its own for one upload run."""
-        import grpc
-        from grpc import aio
-
+        aio = import_grpc().aio
         options = [
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
@@ -108,14 +129,16 @@ class GrpcTransport:
         if self._insecure:
             # a proxy of the environment must not see what was promised to stay on this machine
             options.append(("grpc.enable_http_proxy", 0))
-            channel = aio.insecure_channel(self._endpoint, options=options)
-        else:
-            credentials = grpc.ssl_channel_credentials(root_certificates=self._root_certificates)
-            channel = aio.secure_channel(self._endpoint, credentials, options=options)
-        try:
-            yield _GrpcConnection(channel)
-        finally:
-            await channel.close()
+        with fork_gate.connected():
+            if self._insecure:
+                channel = aio.insecure_channel(self._endpoint, options=options)
+            else:
+                credentials = import_grpc().ssl_channel_credentials(root_certificates=self._root_certificates)
+                channel = aio.secure_channel(self._endpoint, credentials, options=options)
+            try:
+                yield _GrpcConnection(channel)
+            finally:
+                await channel.close()
 
 
 class _GrpcConnection:

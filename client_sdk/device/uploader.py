@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from client_sdk.device import fork_gate
 from client_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ class Uploader:
         try:
             return self._serve(everything=everything)
         except Exception as error:  # noqa: BLE001 - our own fault must neither print into the host nor end the thread
-            from client_sdk.device.reporting import logger
+            with fork_gate.closed():
+                from client_sdk.device.reporting import logger
 
             logger().error("the uploader failed (%s) and goes on", type(error).__name__)
             return self._clock() + AFTER_FAULT_S
@@ -177,7 +179,8 @@ class Uploader:
         return min((tick.next_at for tick in ticks if tick.next_at is not None), default=latest)
 
     def _run(self, member: Member, *, everything: bool) -> None:
-        import asyncio  # a host that never uploads never pays for it
+        with fork_gate.closed():
+            import asyncio  # a host that never uploads never pays for it
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()

@@ -3,30 +3,35 @@
     python -m tests.hostapp.app ENDPOINT PLAN DATA_DIR TOKEN --now EPOCH --at EPOCH --speed N [--drain S]
 
 It measures all the time, forks workers that use the same client, and may be killed at any moment; SIGTERM ends it in
-order. With --drain it only sends what waits. Its days are short: `--speed` seconds pass for it in each real one.
+order. With --drain it only sends what waits, from the first line on its standard input. Its days are short: `--speed`
+seconds pass for it in each real one.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import signal
 import sys
-import threading
 import time
 
 from client_sdk import TelemetryClient
+from client_sdk.device import uploader
 
 WORKER_EVERY_S = 0.7
-WORKER_MAY_TAKE_S = 15.0
+WORKER_MAY_TAKE_S = 60.0
 EXIT_WORKER_FAILED = 3
 
 
 def main() -> int:
     arguments = parse()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    faulthandler.enable()
+    told: list[int] = []  # no Event: its lock may be taken when the handler wants it
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     endpoint, plan, data_dir, token = arguments.endpoint, arguments.plan, arguments.data_dir, arguments.token
+
+    uploader.LONGEST_SLEEP_S = 0.1  # it sleeps by the real clock: with days this short it must look more often
 
     def clock() -> float:
         return float(arguments.now + (time.time() - arguments.at) * arguments.speed)
@@ -34,16 +39,18 @@ def main() -> int:
     client = TelemetryClient(endpoint, plan=plan, data_dir=data_dir, enrolment_token=token, consent=True, clock=clock)
     print("ready", flush=True)
     if arguments.drain:
+        sys.stdin.readline()  # until everybody is there: a cohort must meet
         drain(client, arguments.drain)
     else:
-        work(client, stop)
+        work(client, told)
     client.close(timeout_s=2)
     return 0
 
 
-def work(client: TelemetryClient, stop: threading.Event) -> None:
+def work(client: TelemetryClient, told: list[int]) -> None:
     next_worker = time.monotonic() + WORKER_EVERY_S
-    while not stop.wait(0.02):
+    while not told:
+        time.sleep(0.02)
         client.record("cold_start_ms", 812)
         client.record("network", "wifi")
         if time.monotonic() >= next_worker:
@@ -65,7 +72,7 @@ def fork_worker(client: TelemetryClient) -> None:
     deadline = time.monotonic() + WORKER_MAY_TAKE_S
     while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGABRT)  # so that it says where it stands
             os.waitpid(pid, 0)
             print("a forked worker hung", file=sys.stderr, flush=True)
             sys.exit(EXIT_WORKER_FAILED)

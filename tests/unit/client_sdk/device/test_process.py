@@ -18,6 +18,7 @@ import grpc
 import pytest
 
 from client_sdk import TelemetryClient
+from client_sdk.device import fork_gate
 from client_sdk.device import uploader as uploader_module
 from client_sdk.device.storage import DeviceStore
 from client_sdk.plan import parse_plan
@@ -149,14 +150,22 @@ def test_a_client_may_be_made_while_the_last_one_of_its_folder_goes(tmp_path: Pa
     client.close()
 
 
-def test_a_period_without_a_reading_is_sealed_by_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("readings", [0, 1])
+def test_periods_without_a_reading_are_sealed_by_the_thread(
+    tmp_path: Path, readings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that records nothing, or once and then nothing for days."""
     monkeypatch.setattr(uploader_module, "LONGEST_SLEEP_S", 0.02)  # it looks at the clock that the test moves
     clock = Clock(NOW)
     client = make_client(tmp_path / "d", background=True, clock=clock)
+    for _ in range(readings):
+        client.record("cold_start_ms", 1)
     store = DeviceStore(str(tmp_path / "d"))
     for made in (1, 2, 3):
         clock.now += DAY_S
         assert soon(lambda wanted=made: store.waiting() == wanted), "silence says nothing"
+        end = PLAN.period_start(clock.now) + PLAN.period_s
+        assert client._engine.tick(everything=False).next_at in {end, store.next_due()}, "and wakes up by itself"
     client.close()
     assert client.counters()["sealed"] == 4, "and the one that close() ended"
 
@@ -220,7 +229,10 @@ def test_the_background_thread_delivers(tmp_path: Path) -> None:
             client.close()
 
 
-def test_the_thread_seals_when_the_period_ends_and_sends_when_the_offset_has_passed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("readings", [0, 1])
+def test_the_thread_seals_when_the_period_ends_and_sends_when_the_offset_has_passed(
+    tmp_path: Path, readings: int
+) -> None:
     plan = parse_plan(PLAN.text.replace('upload_window = "6h"', 'upload_window = "1s"'))
     shift = plan.period_start(time.time()) + plan.period_s - 1.0 - time.time()
 
@@ -232,7 +244,7 @@ def test_the_thread_seals_when_the_period_ends_and_sends_when_the_offset_has_pas
             make_client(tmp_path / str(n), plan, background=True, clock=clock, endpoint=collector.endpoint)
             for n in range(4)
         ]
-        for client in clients:
+        for client in clients[:readings]:
             client.record("cold_start_ms", 1)
         assert soon(lambda: bool(collector.sums), 120)
         for client in clients:
@@ -278,21 +290,40 @@ def test_a_fork_after_use_works_in_the_child(tmp_path: Path) -> None:
     assert client.spent().lifetime_micro == PLAN.report_micro_epsilon
 
 
+def test_a_child_has_the_token_that_its_parent_could_not_use_yet(tmp_path: Path) -> None:
+    client = make_client(tmp_path / "d", enrolment_token="a-token")
+
+    def kept() -> None:
+        assert client._engine.delivery().token == "a-token"
+
+    assert client._engine.delivery().token == "a-token"
+    assert forked(kept) == 0
+    client._engine.delivery().token = None  # it has been used
+    assert forked(kept) != 0
+
+
 def _noise(client: TelemetryClient, answers: Any) -> None:
-    answers.put(client._engine._entropy(32))
+    coin = client._engine.recorder.plan.metrics["network"].mechanism  # type: ignore[union-attr]
+    answers.put(tuple(tuple(coin.perturb("wifi", client._engine._entropy)) for _ in range(256)))
 
 
-def test_children_share_no_randomness_and_no_identity_of_process(tmp_path: Path) -> None:
-    # case B01
-    client = make_client(tmp_path / "d")
+def test_children_share_no_randomness(tmp_path: Path) -> None:
+    # case B01: two categories at epsilon 0.1, the true one always the same, 256 answers of each child
+    plan = make_plan(epsilon="0.1", categories=("wifi", "cellular"), other=False)
+    client = make_client(tmp_path / "d", plan)
+    client.record("network", "wifi")
+    client.flush(seal=True)
+    assert client.counters() == {"sealed": 1}, "it has been used"
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     processes = [context.Process(target=_noise, args=(client, answers)) for _ in range(4)]
     for process in processes:
         process.start()
-    assert len({answers.get(timeout=20) for _ in processes}) == 4
+    sequences = {answers.get(timeout=60) for _ in processes}
     for process in processes:
         process.join()
+    assert len(sequences) == 4
+    assert all(set(sequence) == {(0, 1), (1, 0)} for sequence in sequences), "bits, and both of them"
 
 
 def test_a_fork_while_other_threads_record_and_write_does_not_deadlock(tmp_path: Path) -> None:
@@ -368,6 +399,237 @@ FORKING_HOST = """
         os._exit(0)
     sys.exit(os.waitpid(pid, 0)[1])
 """
+
+
+FORKED_IN_UPLOAD = """
+    import os, socket, sys, threading, time
+    from client_sdk import TelemetryClient
+    from client_sdk.device import session
+
+    session.FIRST_ANSWER_S = 600  # the upload lasts as long as this test, however busy the machine is
+    server = socket.create_server(("127.0.0.1", 0))
+    endpoint = f"127.0.0.1:{server.getsockname()[1]}"
+    later = [0]
+    def client_of(name):
+        return TelemetryClient(endpoint, plan=sys.argv[1] + "/plan.toml", data_dir=sys.argv[1] + "/" + name,
+                               consent=True, insecure=True, background=not name.startswith("foreground"),
+                               clock=lambda: time.time() + later[0])
+    client = client_of("d")
+    assert not client.flush(seal=True, timeout_s=0.0)
+    while not any("_poll_wrapper" in thread.name for thread in threading.enumerate()):
+        time.sleep(0.01)  # until the upload is under way
+    assert "GRPC_ENABLE_FORK_SUPPORT" not in os.environ
+    statuses = []
+    for number in range(12):
+        pid = os.fork()
+        if pid == 0:
+            if number % 4 == 1:
+                client.record("cold_start_ms", 2)
+                later[0] = 2 * 86400  # what waits is due
+                started = time.monotonic()
+                assert not client.flush(timeout_s=60)
+                assert time.monotonic() - started < 30  # says so at once
+            elif number % 4 == 2:
+                own = client_of(f"child-{number}")
+                own.close()
+            elif number % 4 == 3:
+                import asyncio
+                own = client_of(f"foreground-{number}")
+                later[0] = 2 * 86400
+                for _ in range(2):  # the period that has ended is sealed, once
+                    answer = {"counted": 0, "already_counted": 0, "waiting": 1, "forked_in_upload": 1}
+                    assert asyncio.run(own.upload()).as_dict() == answer
+                if os.fork() == 0:
+                    assert asyncio.run(own.upload()).failed == {"forked_in_upload": 1}
+                    os._exit(0)
+                assert os.wait()[1] == 0
+            sys.exit(0)  # with everything that the interpreter does at its end
+        statuses.append(os.waitpid(pid, 0)[1])
+    print(statuses, client.counters().get("forked_in_upload"))
+    client.close()
+"""
+
+
+def test_a_fork_in_the_middle_of_an_upload_hurts_nobody(tmp_path: Path) -> None:
+    """gRPC aborts or crashes a child that was forked while a channel was open; such a child leaves it alone."""
+    # case E05
+    (tmp_path / "plan.toml").write_text(plan_text())
+    done = python(FORKED_IN_UPLOAD, str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("] ") == ["[" + ", ".join(["0"] * 12), "3\n"], "exit statuses, and who has said it"
+    for number in range(2, 12, 4):
+        assert DeviceStore(str(tmp_path / f"child-{number}")).waiting() == 1, "sealed, for another process to send"
+
+
+def test_a_fork_waits_for_the_imports_of_the_first_upload(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(plan_text())
+    done = python(
+        """
+        import os, sys, threading, time
+        from client_sdk import TelemetryClient
+        from client_sdk.device import fork_gate
+
+        fork_gate.LONGEST_FORK_DELAY_S = 60  # however busy the machine is
+        begun = threading.Event()
+        class Slow:
+            def find_spec(self, name, path=None, target=None):
+                if name == "client_sdk.secagg.participant" and not begun.is_set():
+                    begun.set()
+                    time.sleep(1)
+        sys.meta_path.insert(0, Slow())
+        client = TelemetryClient("127.0.0.1:9", plan=sys.argv[1] + "/plan.toml", data_dir=sys.argv[1] + "/d",
+                                 consent=True, insecure=True)
+        client.flush(seal=True, timeout_s=0.0)
+        assert begun.wait(60), "the thread is in the middle of it, and has yet to ask for a logger"
+        pid = os.fork()
+        if pid == 0:
+            assert hasattr(sys.modules["grpc"], "aio"), "half of it"
+            from client_sdk.device.delivery import Delivery
+            client.record("cold_start_ms", 1)
+            client.close()
+            os._exit(0)
+        print(os.waitpid(pid, 0)[1])
+        client.close()
+        """,
+        str(tmp_path),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_a_thread_of_ours_imports_nothing_that_a_fork_could_cut_in_two(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(plan_text())
+    with SmallCollector(PLAN, cohort_size=4) as collector:
+        done = python(
+            """
+            import os, sys, threading, time
+            from client_sdk import TelemetryClient
+            from client_sdk.device import fork_gate
+
+            real = os.register_at_fork
+            def register(**hooks):
+                if threading.current_thread().name == "ldp-telemetry-uploader" and set(hooks) != {"after_in_child"}:
+                    print("hooks from within a fork:", hooks, flush=True)
+                real(**hooks)
+            os.register_at_fork = register
+            seen = []
+            class Watch:
+                def find_spec(self, name, path=None, target=None):
+                    if threading.current_thread().name == "ldp-telemetry-uploader":
+                        seen.append(name)
+                        if not fork_gate._gate._is_owned():
+                            print("outside:", name, flush=True)
+            sys.meta_path.insert(0, Watch())
+            clients = [
+                TelemetryClient(endpoint, plan=sys.argv[1] + "/plan.toml", data_dir=f"{sys.argv[1]}/{number}",
+                                consent=True, insecure=True)
+                for number, endpoint in enumerate([sys.argv[2]] * 4 + ["127.0.0.1:9"])
+            ]
+            dead = clients.pop()
+            dead.flush(True, 0.0)
+            while "rpc_unavailable" not in dead.counters(): time.sleep(0.05)
+            jobs = [threading.Thread(target=client.flush, args=(True, 120)) for client in clients]
+            for job in jobs: job.start()
+            for job in jobs: job.join()
+            print([client.counters() for client in clients])
+            assert {"grpc", "numpy", "asyncio", "cryptography"} <= set(seen)
+            assert not any(fork_gate.GRPC_POLLER in thread.name for thread in threading.enumerate()), "between uploads"
+            for client in (dead, *clients): client.close()
+            """,
+            str(tmp_path),
+            collector.endpoint,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{[{'counted': 1, 'sealed': 1}] * 4}\n"
+
+
+def test_who_forks_while_grpc_is_in_use_loses_it_for_the_child_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        assert fork_gate.network_lost()
+
+    def kept() -> None:
+        assert not fork_gate.network_lost()
+
+    assert forked(kept) == 0
+    with fork_gate.connected():
+        assert forked(lost) == 0
+        with fork_gate.connected():
+            pass
+        assert forked(lost) == 0, "one of two has ended"
+    assert forked(kept) == 0
+
+    monkeypatch.setattr(fork_gate, "LONGEST_FORK_DELAY_S", 0.05)
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with fork_gate.closed():
+            inside.set()
+            leave.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert inside.wait(60)
+    assert forked(lost) == 0, "of an import that does not end the child has half a module"
+    leave.set()
+    holder.join()
+    assert forked(kept) == 0, "and the gate works on"
+
+
+def test_a_thread_without_a_network_sleeps_until_there_is_something_to_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(NOW)
+    client = make_client(tmp_path / "d", clock=clock)
+    client.flush(seal=True)
+    clock.now += DAY_S
+    assert client._engine.tick(everything=False).due
+    monkeypatch.setattr(fork_gate, "_network_lost", True)
+    end = PLAN.period_start(clock.now) + PLAN.period_s
+    for everything in (False, True):
+        assert client._engine.tick(everything=everything) == uploader_module.Tick(due=False, next_at=end)
+    assert client.counters() == {"sealed": 1, "forked_in_upload": 1}
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "said once"
+
+
+def test_a_host_with_asyncio_channels_of_its_own_forks_children_without_a_network(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(plan_text())
+    done = python(
+        """
+        import asyncio, os, sys, threading, time
+        os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # with them, gRPC may end the child by itself
+        import grpc.aio
+        from client_sdk import TelemetryClient
+
+        ready = threading.Event()
+        async def host():
+            async with grpc.aio.insecure_channel("127.0.0.1:9") as channel:
+                ready.set()
+                await asyncio.sleep(600)
+        threading.Thread(target=asyncio.run, args=(host(),), daemon=True).start()
+        assert ready.wait(60)
+        client = TelemetryClient("127.0.0.1:9", plan=sys.argv[1] + "/plan.toml", data_dir=sys.argv[1] + "/d",
+                                 consent=True, insecure=True)
+        pid = os.fork()
+        if pid == 0:
+            assert not client.flush(seal=True, timeout_s=60)
+            os._exit(0 if client.counters() == {"sealed": 1, "forked_in_upload": 1} else 1)
+        print(os.waitpid(pid, 0)[1])
+        """,
+        str(tmp_path),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_a_host_that_has_decided_about_grpc_and_forks_is_not_overruled() -> None:
+    done = python(
+        """
+        import os
+        os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "1"
+        from client_sdk.device.transport import import_grpc
+        assert import_grpc().aio is import_grpc().aio
+        print(os.environ["GRPC_ENABLE_FORK_SUPPORT"])
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
 # --- exit ----------------------------------------------------------------------------------------------

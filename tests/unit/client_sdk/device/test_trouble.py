@@ -241,9 +241,11 @@ async def test_what_a_collector_said_in_one_round_is_worth_nothing_in_the_next(t
 # --- F01: a full disk ----------------------------------------------------------------------------------
 
 FULL_DISK = """
-import asyncio, json, logging, sys
+import asyncio, json, logging, sys, time
 from pathlib import Path
-from client_sdk import StorageError
+from client_sdk import StorageError, TelemetryClient
+from client_sdk.device import engine, uploader
+from client_sdk.device.storage import DeviceStore
 from client_sdk.testing import FakeClock, InMemoryCollector
 
 folder, plan = Path(sys.argv[1]), sys.argv[2]
@@ -256,6 +258,9 @@ for _ in range(3):
     clock.advance(60)
     client.flush()
 before = [[w.period_start, w.digest.hex()] for w in client.preview().waiting]
+uploader.LONGEST_SLEEP_S, engine.STORE_RETRY_S = 0.02, 0.0
+guest = TelemetryClient("127.0.0.1:9", plan=plan, data_dir=folder / "guest", consent=True, insecure=True,
+                        clock=clock, can_upload=lambda: False)  # nobody flushes this one, its thread seals
 
 filler = (folder / "filler").open("wb", buffering=0)
 for size in (65536, 4096, 512, 1):
@@ -267,6 +272,7 @@ for size in (65536, 4096, 512, 1):
 sent, refused = 0, []
 for attempt in range(20):
     client.record("cold_start_ms", attempt)
+    guest.record("cold_start_ms", attempt)
     clock.advance(60)
     client.flush()
     try:
@@ -274,8 +280,13 @@ for attempt in range(20):
     except StorageError as error:
         refused.append(str(error))
 during = len(collector.reports)
+while not guest._engine.recorder.counts().get("storage"):
+    time.sleep(0.01)  # the thread has met the full disk
 filler.close()
 (folder / "filler").unlink()
+while not DeviceStore(folder / "guest").waiting():
+    time.sleep(0.01)  # by itself
+guest.close()
 client.flush()
 after = [[w.period_start, w.digest.hex()] for w in client.preview().waiting]
 summary = collector.deliver(client, seal=False)
@@ -284,6 +295,7 @@ print(json.dumps({
     "counters": client.counters(), "counted": summary.counted, "damaged": client.spent().damaged,
     "periods": [report.period_start for report in collector.reports],
     "charged": client.spent().lifetime_micro,
+    "guest": [DeviceStore(folder / "guest").waiting(), guest.spent().lifetime_micro, guest.spent().damaged],
 }))
 """
 
@@ -315,7 +327,7 @@ def test_a_full_disk_stops_sending_and_loses_nothing_old(tmp_path: Path) -> None
     assert len(found["refused"]) == 20
     assert all("disk" in text or "full" in text for text in found["refused"])
     assert "the disk is full" in done.stderr
-    assert done.stderr.count("WARNING") == 1, "one outage"
+    assert done.stderr.count("WARNING") == 2, "one outage of each client"
     assert found["after"][:3] == found["before"], "old entries are all there, to the byte"
     kept = len(found["after"]) - 3
     assert kept == 8, "as many as may wait in memory"
@@ -324,6 +336,9 @@ def test_a_full_disk_stops_sending_and_loses_nothing_old(tmp_path: Path) -> None
     assert len(set(found["periods"])) == len(found["periods"]) == 3 + kept, "no duplicates"
     assert found["charged"] == (3 + kept) * MINUTES.report_micro_epsilon, "what was never stored was never charged"
     assert found["damaged"] is None
+    kept, charged, damaged = found["guest"]
+    assert kept >= 1, "the background thread has gone on by itself"
+    assert (charged, damaged) == (kept * MINUTES.report_micro_epsilon, None)
 
 
 # --- F03: a locked store -------------------------------------------------------------------------------
