@@ -61,7 +61,17 @@ class RefusalReason(Enum):
     TOO_LARGE = "too_large"
     SPOOL_FULL = "spool_full"
     EXPIRED = "expired"
+    METRIC_EXPIRED = "metric_expired"
+    OPTED_OUT = "opted_out"
     PLAN_PERIOD_CHANGED = "plan_period_changed"
+    PLAN_NOT_PINNED = "plan_not_pinned"
+    PLAN_SIGNATURE = "plan_signature"
+    PLAN_NAME_CHANGED = "plan_name_changed"
+    PLAN_CHANGED_WITHOUT_VERSION = "plan_changed_without_version"
+    PLAN_VERSION_BACK = "plan_version_back"
+    PLAN_LIMITS_RAISED = "plan_limits_raised"
+    PLAN_WEAKER = "plan_weaker"
+    PLAN_TOO_WEAK = "plan_too_weak"
     RESEND_NEVER = "resend_never"
 
 
@@ -72,6 +82,14 @@ class ValueRefusedError(TelemetryError, ValueError):
         self.metric = metric
         self.reason = reason
         super().__init__(f"metric {metric!r}: reading refused ({reason.value}); nothing was spent")
+
+
+class PlanRefusedError(TelemetryError):
+    """A plan is valid, but this device does not go over to it; what it held before stays."""
+
+    def __init__(self, reason: RefusalReason) -> None:
+        self.reason = reason
+        super().__init__(f"plan refused ({reason.value}); the one before stays")
 
 
 class BudgetExceededError(TelemetryError):
@@ -113,14 +131,17 @@ class AbortReason(Enum):
     # seen by a participant
     OWN_ADVERT_MISSING = "own_advert_missing"
     BAD_ADVERT = "bad_advert"
+    BAD_CERTIFICATE = "bad_certificate"
     DUPLICATE_KEY = "duplicate_key"
     ROSTER_DIGEST = "roster_digest"
+    WRONG_GRAPH = "wrong_graph"
     WEAK_PARAMETERS = "weak_parameters"
     COHORT_TOO_SMALL = "cohort_too_small"
     TOO_FEW_SHARES = "too_few_shares"
     TOO_FEW_SHARERS = "too_few_sharers"
     TOO_FEW_SURVIVORS = "too_few_survivors"
     TOO_FEW_CONFIRMATIONS = "too_few_confirmations"
+    BAD_CONFIRMATION = "bad_confirmation"
     NOT_A_SURVIVOR = "not_a_survivor"
     STATUS_MISMATCH = "status_mismatch"
     UNMASK_MISMATCH = "unmask_mismatch"
@@ -157,8 +178,9 @@ class RejectionReason(Enum):
 
     MALFORMED = "malformed"
     BAD_SIGNATURE = "bad_signature"
-    NOT_ENROLLED = "not_enrolled"
+    BAD_CERTIFICATE = "bad_certificate"
     BAD_TOKEN = "bad_token"  # noqa: S105 - a reason's name, no secret
+    NOT_RENEWED = "not_renewed"
     UNKNOWN_PLAN = "unknown_plan"
     PERIOD_TOO_OLD = "period_too_old"
     PERIOD_NOT_STARTED = "period_not_started"
@@ -168,6 +190,14 @@ class RejectionReason(Enum):
     ALREADY_RECEIVED = "already_received"
     TOO_LARGE = "too_large"
     LATE = "late"
+    BLAMED = "blamed"
+    OPTED_OUT = "opted_out"
+    TOO_MANY = "too_many"
+    TOO_MANY_JOINS = "too_many_joins"
+    BAD_CREDENTIALS = "bad_credentials"
+    NOT_ALLOWED = "not_allowed"
+    UNKNOWN_METHOD = "unknown_method"
+    UNKNOWN_DEVICE = "unknown_device"
     BUSY = "busy"
     SHUTTING_DOWN = "shutting_down"
     STORAGE = "storage"

@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 SEED_BYTES: Final = 32
 PUBLIC_KEY_BYTES: Final = 32
@@ -26,6 +26,8 @@ DEVICE_ID_BYTES: Final = 16
 REPORT_ID_BYTES: Final = 16
 
 ENROLMENT_LABEL: Final = b"ldp-telemetry/enrolment/v1"
+RENEWAL_LABEL: Final = b"ldp-telemetry/renewal/v1"
+DELETION_LABEL: Final = b"ldp-telemetry/deletion/v1"
 REPORT_ID_LABEL: Final = b"ldp-telemetry/report-id/v1"
 
 _P: Final = 2**255 - 19
@@ -103,18 +105,37 @@ def enrolment_message(token: str) -> bytes:
     return length_prefixed(ENROLMENT_LABEL, token.encode())
 
 
+def renewal_message(certificate: bytes) -> bytes:
+    """What a device signs to have `certificate` replaced by a later one."""
+    return length_prefixed(RENEWAL_LABEL, certificate)
+
+
+def deletion_message(public_key: bytes, requested_at: int) -> bytes:
+    """What an identity signs when its user opts out, at `requested_at` (seconds since the epoch)."""
+    return length_prefixed(DELETION_LABEL, public_key, requested_at.to_bytes(8, "big"))
+
+
 def verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
     """Does `signature` over `message` hold under `public_key`? False for malformed input of any kind."""
-    if not (is_valid_public_key(public_key) and isinstance(signature, bytes) and isinstance(message, bytes)):
+    if not all(isinstance(part, bytes) for part in (public_key, signature, message)):
         return False
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+        if (key := _loaded(public_key)) is None:
+            return False
+        key.verify(signature, message)
     except (InvalidSignature, ValueError):  # ValueError: how some OpenSSL versions say "not a point"
         return False
     return True
+
+
+@lru_cache(maxsize=1024)
+def _loaded(public_key: bytes) -> Ed25519PublicKey | None:
+    # A round verifies under each key a few times within seconds. None for what is no key at all.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(public_key) if is_valid_public_key(public_key) else None
 
 
 def is_valid_public_key(public_key: bytes) -> bool:

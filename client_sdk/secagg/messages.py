@@ -3,7 +3,7 @@
 Rules of this file: a message is data, it checks nothing but its own shape; what it may mean is decided by
 the state machines (`participant.py`, `collector/secagg.py`). Indices are positions in the roster, 0-based.
 Byte strings of key material sent to peers are sealed; nothing here is secret except where `repr=False` says so.
-Fields marked *reserved* travel and are bound into digests, but are empty until the trust-boundary work fills them.
+A neighbourhood is a member and its neighbours; in the complete graph (up to 256 members) that is everybody.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ NONCE_BYTES = 32
 SIGNATURE_BYTES = 64
 DIGEST_BYTES = 32
 REPORT_ID_BYTES = 16
+SHARE_HASH_PAIR_BYTES = 2 * DIGEST_BYTES
 SHARE_BYTES = 33
 """One Shamir share: an element of the field over 2^256 + 297, big endian."""
 
@@ -28,7 +29,7 @@ class Hello:
     """Who I am and which sum I would join. First message of a stream."""
 
     identity_key: bytes  # Ed25519 public key, 32 bytes
-    certificate: bytes  # reserved
+    certificate: bytes  # the registrar's, over identity_key
     plan_hash: bytes  # 32 bytes
     period_start: int  # seconds since the epoch, UTC
     report_id: bytes  # 16 bytes
@@ -39,7 +40,7 @@ class Advert:
     """A participant's keys for one round, signed with its identity over everything and the nonce."""
 
     identity_key: bytes
-    certificate: bytes  # reserved
+    certificate: bytes
     plan_hash: bytes
     period_start: int
     report_id: bytes
@@ -56,13 +57,15 @@ class Advert:
 class SealedShares:
     """One sealed pair of Shamir shares (mask-key seed, self-mask seed) per neighbour.
 
-    `recipients[i]` is the roster index that `sealed[i]` is addressed to; `share_hashes` is reserved.
+    `recipients[i]` is the roster index that `sealed[i]` is addressed to. `share_hashes`: SHARE_HASH_PAIR_BYTES for each
+    holder of my shares, ascending (the neighbours; in the complete graph also I): the hash of its mask-key share, then
+    that of its self-mask share. `signature`: my identity's over them.
     """
 
     recipients: tuple[int, ...]
     sealed: tuple[bytes, ...] = field(repr=False)
-    share_hashes: tuple[bytes, ...] = ()
-    signature: bytes = b""  # reserved
+    share_hashes: bytes = field(repr=False)
+    signature: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +78,15 @@ class MaskedInputPiece:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """I have seen this survivor status. `signature` is reserved (over round, transcript and root)."""
+    """I have seen this survivor status; `signature` is my identity's over the roster and it."""
 
     status_root: bytes
-    signature: bytes = b""
+    signature: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class UnmaskShares:
-    """For each committed sharer whose pair I hold, exactly one share.
+    """For each committed sharer of my neighbourhood whose pair I hold, exactly one share.
 
     Which of the two it is follows from the status everybody confirmed: the self-mask share of a survivor,
     the mask-key share of a dropout. So the message cannot say both for one member.
@@ -131,8 +134,9 @@ class ComeBack:
 class Roster:
     """The committed cohort as one participant sees it.
 
-    `neighbours[i]` is the roster index of `adverts[i]`; in the complete graph these are all but `index`.
-    `digest` commits to the parameters and every member's advert in order.
+    `neighbours[i]` is the roster index of `adverts[i]`, ascending. `digest` commits to the parameters and the tree
+    over every member's advert; `resent` counts the members whose advert says so, and `proof` holds the tree's nodes
+    that the reader cannot compute (none in the complete graph).
     """
 
     round_id: str
@@ -145,37 +149,49 @@ class Roster:
     neighbours: tuple[int, ...]
     adverts: tuple[Advert, ...]
     digest: bytes
+    resent: int
+    proof: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveredShares:
-    """The committed sharer set (all members, ascending) and the sealed pairs addressed to me.
+    """The committed sharers of my neighbourhood (ascending, I included) and the sealed pairs addressed to me.
 
-    `owners[i]` dealt `sealed[i]`. A committed sharer whose pair is missing here is still masked with.
+    `owners[i]` dealt `sealed[i]` and signed the i-th SHARE_HASH_PAIR_BYTES of `share_hashes` for it. A committed sharer
+    whose pair is missing here is still masked with.
     """
 
     sharers: tuple[int, ...]
     owners: tuple[int, ...]
     sealed: tuple[bytes, ...] = field(repr=False)
+    share_hashes: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SurvivorStatus:
-    """Who of the committed sharers sent a whole masked input; `root` commits to every member's status."""
+    """Which sharers of my neighbourhood sent a whole masked input (ascending), and the two sums over the whole cohort.
+
+    `root` commits to every member's status and both sums; `proof` holds the tree's nodes that the reader cannot
+    compute from the statuses of its neighbourhood.
+    """
 
     survivors: tuple[int, ...]
+    contributors: int
     resent_survivors: int
     root: bytes
-    proofs: tuple[bytes, ...] = ()  # reserved: Merkle-sum proofs for me and each neighbour
+    proof: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UnmaskRequest:
-    """Reveal. Carries only the sharers that dropped (and, reserved, the neighbours' confirmations)."""
+    """Reveal. Carries only the sharers of my neighbourhood that dropped, and what its survivors have signed.
+
+    `confirmations[i]` is the confirmation's signature of `confirmed_by[i]` (ascending).
+    """
 
     dropped: tuple[int, ...]
-    confirmed_by: tuple[int, ...] = ()
-    confirmations: tuple[bytes, ...] = field(default=(), repr=False)
+    confirmed_by: tuple[int, ...]
+    confirmations: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ Rules of this file:
   an error in between is final. So nothing can be asked twice with other survivors, which would open a member.
 - Round secrets live in these states only: a crash is a dropout, and no step can be replayed from disk.
 - Every member of the committed sharer set is masked with, whether or not its pair arrived or opened: a withheld
-  pair must not remove a mask. Below `threshold` usable pairs (its own included) the participant leaves.
-- Of each owner's two shares one is forgotten when the status is confirmed, before anybody can ask for it.
+  pair must not remove a mask. Below `threshold` usable pairs (its own included where it holds one) the participant
+  leaves. A share that is not what its owner's hash says is no share.
+- One status is signed a round. Of each owner's two shares one is forgotten at that moment, before anybody can ask for
+  it, and the other is given away only once enough holders of my shares have signed the same status.
 - The vector is bound at construction and forgotten once it is masked.
 What it does not do: no I/O, no clock, no waiting; what is refused, and why, stands in `checks.py`.
 """
@@ -18,12 +20,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from client_sdk import certificate as certificates
 from client_sdk.errors import AbortReason, LocalProtocolError, RemoteProtocolError
-from client_sdk.secagg import checks, keys, masking, shamir, states
+from client_sdk.secagg import checks, dealing, keys, masking, states
+from client_sdk.secagg.cohort import Cohort, check_roster
 from client_sdk.secagg.messages import (
     DIGEST_BYTES,
+    KEY_BYTES,
     NONCE_BYTES,
     REPORT_ID_BYTES,
+    SHARE_HASH_PAIR_BYTES,
     Advert,
     AlreadyCounted,
     Challenge,
@@ -43,7 +49,7 @@ from client_sdk.secagg.messages import (
     UnmaskShares,
 )
 from client_sdk.secagg.states import Entropy, Outcome
-from client_sdk.secagg.transcript import advert_message
+from client_sdk.secagg.transcript import advert_message, confirm_message, share_hashes_message
 
 if TYPE_CHECKING:
     from client_sdk.identity import IdentityKey
@@ -55,6 +61,8 @@ _Step = tuple[states.State, list[ParticipantMessage]]
 class Participant:
     """Carries one report through one round.
 
+    certificate: the registrar's word for `identity`. registrar_key: 32 bytes, pinned: the only one whose word counts
+    for the neighbours'. period_start: seconds since the epoch, the instant at which their certificates must be good.
     vector: the report, `rules.length` integers within +-`rules.bound`. resent: a masked input of this report may
     already have left the device. min_cohort: the device's own floor for contributors. entropy: asked for
     `keys.RoundSecrets`, then for the coefficients of the mask-key seed's and of the self-mask seed's shares.
@@ -64,6 +72,8 @@ class Participant:
     def __init__(
         self,
         identity: IdentityKey,
+        certificate: bytes,
+        registrar_key: bytes,
         plan_hash: bytes,
         period_start: int,
         report_id: bytes,
@@ -75,9 +85,10 @@ class Participant:
     ) -> None:
         if len(plan_hash) != DIGEST_BYTES or len(report_id) != REPORT_ID_BYTES or min_cohort < 0:
             raise LocalProtocolError("the plan hash, the report id or min_cohort cannot be")
-        hello = Hello(identity.public_key, b"", plan_hash, period_start, report_id)
-        report = states.Report(rules, _checked_vector(vector, rules), entropy)
-        self._state: states.State = states.Start(states.AwaitingChallenge(identity, hello, resent, min_cohort, report))
+        _check_certificate(certificate, registrar_key, identity)
+        hello = Hello(identity.public_key, certificate, plan_hash, period_start, report_id)
+        report = states.Report(identity, registrar_key, rules, _checked_vector(vector, rules), entropy)
+        self._state: states.State = states.Start(states.AwaitingChallenge(hello, resent, min_cohort, report))
         self.joined: Joined | None = None
         self.roster_size: int | None = None
 
@@ -107,6 +118,16 @@ class Participant:
     def outcome(self) -> Outcome | None:
         """How the stream ended, once it may end; None while the round runs and after a refusal."""
         return self._state.outcome if isinstance(self._state, states.Ended) else None
+
+
+def _check_certificate(certificate: bytes, registrar_key: bytes, identity: IdentityKey) -> None:
+    # Whether it holds, and until when, others judge; here only that the right thing was passed.
+    try:
+        fits = certificates.read(certificate).identity_key == identity.public_key
+    except certificates.CertificateError:
+        fits = False
+    if not fits or len(registrar_key) != KEY_BYTES:
+        raise LocalProtocolError("the certificate or the registrar's key cannot be")
 
 
 def _checked_vector(vector: Sequence[int], rules: RoundRules) -> array[int]:
@@ -166,14 +187,14 @@ def _advertise(state: states.AwaitingChallenge, challenge: Challenge, now: float
         resent=state.resent,
         min_cohort=state.min_cohort,
     )
-    advert = replace(unsigned, signature=state.identity.sign(advert_message(unsigned)))
+    advert = replace(unsigned, signature=state.report.identity.sign(advert_message(unsigned)))
     return states.AwaitingJoined(state.report, advert, now, secrets), [advert]
 
 
 def _deal(state: states.AwaitingRoster, roster: Roster, now: float) -> _Step:
     report, secrets = state.report, state.secrets
-    cohort = checks.check_roster(roster, state.advert, report.rules, now - state.sent_at)
-    pairs = _split(secrets, cohort, report.entropy)
+    cohort = check_roster(roster, state.advert, report.rules, report.registrar_key, now - state.sent_at)
+    pairs = dealing.split_pairs(secrets, cohort.holders, cohort.threshold, report.entropy)
     private = keys.load_private(secrets.channel_seed)
     receiving_keys: dict[int, bytes] = {}
     sealed: list[bytes] = []
@@ -182,40 +203,38 @@ def _deal(state: states.AwaitingRoster, roster: Roster, now: float) -> _Step:
         sending, receiving_keys[other] = keys.channel_keys(private, peer, cohort.digest, cohort.index, other)
         sealed.append(keys.seal_pair(sending, pairs[other], cohort.digest))
     waiting = states.AwaitingShares(
+        identity=report.identity,
         cohort=cohort,
         vector=report.vector,
         mask_private=keys.load_private(secrets.mask_seed),
         self_mask_seed=secrets.self_mask_seed,
-        own_pair=pairs[cohort.index],
+        own_pair=pairs.get(cohort.index),
         receiving_keys=receiving_keys,
     )
-    return waiting, [SealedShares(recipients=roster.neighbours, sealed=tuple(sealed))]
-
-
-def _split(secrets: keys.RoundSecrets, cohort: checks.Cohort, entropy: Entropy) -> list[keys.SharePair]:
-    size = len(cohort.adverts)
-    mask_shares = shamir.split(secrets.mask_seed, cohort.threshold, size, entropy)
-    self_shares = shamir.split(secrets.self_mask_seed, cohort.threshold, size, entropy)
-    return [keys.SharePair(*pair) for pair in zip(mask_shares, self_shares, strict=True)]
+    hashes = dealing.all_hashes(cohort.digest, cohort.index, pairs)
+    signature = report.identity.sign(share_hashes_message(cohort.digest, cohort.index, hashes))
+    return waiting, [SealedShares(roster.neighbours, tuple(sealed), hashes, signature)]
 
 
 def _mask(state: states.AwaitingShares, delivered: DeliveredShares) -> _Step:
     cohort = state.cohort
     checks.check_delivered(delivered, cohort)
     pairs = _open_pairs(state, delivered)
-    if len(pairs) < cohort.threshold:
-        detail = f"{len(pairs)} usable of at least {cohort.threshold}"
-        raise RemoteProtocolError(AbortReason.TOO_FEW_SHARES, detail)
+    checks.check_count(len(pairs), cohort.threshold, AbortReason.TOO_FEW_SHARES)
     vector = masking.to_ring(state.vector, cohort.bits)
     masking.add_masks(vector, _masks(state, delivered.sharers))
-    return states.AwaitingStatus(cohort, delivered.sharers, pairs), list(masking.to_pieces(vector))
+    return states.AwaitingStatus(state.identity, cohort, delivered.sharers, pairs), list(masking.to_pieces(vector))
 
 
 def _open_pairs(state: states.AwaitingShares, delivered: DeliveredShares) -> dict[int, keys.SharePair]:
-    pairs = {state.cohort.index: state.own_pair}
-    for owner, sealed in zip(delivered.owners, delivered.sealed, strict=True):
-        pair = keys.open_pair(state.receiving_keys[owner], sealed, state.cohort.digest)
-        if pair is not None and shamir.is_share(pair.mask_share) and shamir.is_share(pair.self_share):
+    """The usable pairs by owner. A wrong one is left out as if it had not come: the owner's hashes tell."""
+    digest, me = state.cohort.digest, state.cohort.index
+    pairs = {} if state.own_pair is None else {me: state.own_pair}
+    for place, (owner, sealed) in enumerate(zip(delivered.owners, delivered.sealed, strict=True)):
+        pair = keys.open_pair(state.receiving_keys[owner], sealed, digest)
+        start = place * SHARE_HASH_PAIR_BYTES
+        hashes = delivered.share_hashes[start : start + SHARE_HASH_PAIR_BYTES]
+        if pair is not None and dealing.is_usable(digest, owner, me, pair, hashes):
             pairs[owner] = pair
     return pairs
 
@@ -232,17 +251,35 @@ def _masks(state: states.AwaitingShares, sharers: Sequence[int]) -> Iterator[mas
 def _confirm(state: states.AwaitingStatus, status: SurvivorStatus) -> _Step:
     cohort = state.cohort
     checks.check_status(status, cohort, state.sharers)
+    checks.check_met(status.survivors, state.pairs, cohort)
     survivors = frozenset(status.survivors)
-    releasable = {
-        owner: pair.self_share if owner in survivors else pair.mask_share for owner, pair in sorted(state.pairs.items())
-    }
-    dropped = checks.dropped_sharers(state.sharers, survivors)
-    receipt = Receipt(cohort.round_id, len(survivors), len(cohort.adverts))
-    return states.AwaitingUnmask(dropped, receipt, releasable), [Confirm(status.root)]
+    confirmed = _confirmed(cohort, status)
+    waiting = states.AwaitingUnmask(
+        dropped=checks.dropped_sharers(state.sharers, survivors),
+        confirmed=confirmed,
+        receipt=Receipt(cohort.round_id, status.contributors, cohort.size),
+        releasable={
+            owner: pair.self_share if owner in survivors else pair.mask_share
+            for owner, pair in sorted(state.pairs.items())
+        },
+    )
+    return waiting, [Confirm(status.root, state.identity.sign(confirmed.message))]
+
+
+def _confirmed(cohort: Cohort, status: SurvivorStatus) -> checks.Confirmed:
+    holders = frozenset(cohort.holders)
+    signers = [index for index in status.survivors if index in holders]
+    return checks.Confirmed(
+        message=confirm_message(cohort.digest, status.root),
+        threshold=cohort.threshold,
+        index=cohort.index,
+        own=int(cohort.index in signers),
+        keys={index: cohort.adverts[index].identity_key for index in signers if index != cohort.index},
+    )
 
 
 def _unmask(state: states.AwaitingUnmask, request: UnmaskRequest) -> _Step:
-    checks.check_unmask(request, state.dropped)
+    checks.check_unmask(request, state.dropped, state.confirmed)
     shares = UnmaskShares(tuple(state.releasable), tuple(state.releasable.values()))
     return states.AwaitingReceipt(state.receipt), [shares]
 

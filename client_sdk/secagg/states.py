@@ -2,7 +2,8 @@
 
 Rules of this file: frozen, without methods, secrets never in a repr. What is missing from a state is meant: once
 the shares are dealt the channel's sending keys are gone, after masking the vector and the mask keys are, after
-confirming one of every owner's two shares is. What may come in which state stands in `participant.py`.
+confirming one of every owner's two shares is, and the identity: it signs one status a round. What may come in which
+state stands in `participant.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from client_sdk.secagg.checks import Cohort
+from client_sdk.secagg.checks import Confirmed
+from client_sdk.secagg.cohort import Cohort
 from client_sdk.secagg.keys import RoundSecrets, SharePair
 from client_sdk.secagg.messages import Advert, AlreadyCounted, ComeBack, Hello, Receipt, RoundAborted
 from client_sdk.secagg.parameters import RoundRules
@@ -28,8 +30,10 @@ Outcome = Receipt | AlreadyCounted | ComeBack | RoundAborted
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is to be carried, and the means to hide it."""
+    """What is to be carried, who vouches for it, and the means to hide it."""
 
+    identity: IdentityKey
+    registrar_key: bytes
     rules: RoundRules
     vector: array[int] = field(repr=False)
     entropy: Entropy = field(repr=False)
@@ -37,7 +41,6 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingChallenge:
-    identity: IdentityKey
     hello: Hello
     resent: bool
     min_cohort: int
@@ -67,16 +70,18 @@ class AwaitingRoster:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingShares:
+    identity: IdentityKey
     cohort: Cohort
     vector: array[int] = field(repr=False)
     mask_private: X25519PrivateKey = field(repr=False)
     self_mask_seed: bytes = field(repr=False)
-    own_pair: SharePair = field(repr=False)
+    own_pair: SharePair | None = field(repr=False)  # where I am among my holders
     receiving_keys: Mapping[int, bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitingStatus:
+    identity: IdentityKey
     cohort: Cohort
     sharers: tuple[int, ...]
     pairs: Mapping[int, SharePair] = field(repr=False)
@@ -85,7 +90,8 @@ class AwaitingStatus:
 @dataclass(frozen=True, slots=True)
 class AwaitingUnmask:
     dropped: tuple[int, ...]
-    receipt: Receipt  # the only one that fits what was confirmed
+    confirmed: Confirmed
+    receipt: Receipt  # the only one that fits it
     releasable: Mapping[int, bytes] = field(repr=False)  # one share an owner; the other kind is gone
 
 

@@ -21,8 +21,21 @@ from google.protobuf.message import DecodeError, EncodeError
 from client_sdk.errors import WireError
 from client_sdk.secagg import messages as m
 from client_sdk.secagg.parameters import MAX_ROSTER
-from client_sdk.wire import enrolment_pb2, limits, plan_pb2, secagg_pb2, shapes
-from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire import deletion_pb2, enrolment_pb2, limits, plan_pb2, reporting_pb2, secagg_pb2, shapes
+from client_sdk.wire.messages import (
+    DeleteRequest,
+    DeleteResponse,
+    DocumentPiece,
+    EnrolRequest,
+    EnrolResponse,
+    GetCountersRequest,
+    GetPlanRequest,
+    GetPlanResponse,
+    GetPrivacyRequest,
+    GetReportRequest,
+    RenewRequest,
+    RenewResponse,
+)
 from client_sdk.wire.scan import fields_within
 from client_sdk.wire.shapes import FieldError, Shape
 
@@ -30,6 +43,13 @@ from client_sdk.wire.shapes import FieldError, Shape
 def _check_bytes(name: str, data: bytes, most: int) -> None:
     if len(data) > most:
         raise WireError(f"{name}: {len(data)} bytes, at most {most}")
+
+
+def _check_fields(name: str, data: bytes, most: int, *, inside: bool = True) -> None:
+    # Before parsing, which makes an object of whatever it finds: a message for two bytes, even one that the next two
+    # replace in its `oneof`.
+    if not fields_within(data, most, inside=inside):
+        raise WireError(f"{name}: more than {most} fields")
 
 
 def _parse(wire_type: type[Any], data: bytes) -> Any:
@@ -55,9 +75,9 @@ def _fields(shape: Shape, message: object) -> dict[str, Any]:
     return fields
 
 
-@lru_cache(maxsize=4 * MAX_ROSTER)
+@lru_cache(maxsize=MAX_ROSTER)
 def _advert_to_wire(advert: m.Advert) -> secagg_pb2.Advert:
-    """Kept, because a collector sends each advert to every other member. Read only."""
+    """Kept, because a collector sends each advert to every neighbour of its member. Read only."""
     return secagg_pb2.Advert(**shapes.ADVERT.checked(advert))
 
 
@@ -85,6 +105,7 @@ class _Single:
     def from_wire(self, data: bytes) -> Any:
         name = self.wire_type.DESCRIPTOR.name
         _check_bytes(name, data, self.most_bytes)
+        _check_fields(name, data, limits.MAX_SINGLE_MESSAGE_FIELDS, inside=False)
         return _read(self.shape, _parse(self.wire_type, data), name)
 
     def to_wire(self, message: object) -> bytes:
@@ -99,20 +120,19 @@ class _Envelope:
     shapes: Mapping[str, Shape]
     cases: Mapping[type[Any], str]
     most_bytes: int
-    most_fields: int | None = None
-    """Counted before parsing; None where no message holds a list of messages, and bytes say enough."""
+    most_fields: int
+    uncounted_bytes: int = 0
+    """So short a message may hold as many fields as it likes."""
 
     @classmethod
-    def of(
-        cls, wire_type: type[Any], shapes: Mapping[str, Shape], most_bytes: int, most_fields: int | None = None
-    ) -> _Envelope:
-        return cls(wire_type, shapes, {shape.kind: case for case, shape in shapes.items()}, most_bytes, most_fields)
+    def of(cls, wire_type: type[Any], shapes: Mapping[str, Shape], *most: int) -> _Envelope:
+        return cls(wire_type, shapes, {shape.kind: case for case, shape in shapes.items()}, *most)
 
     def from_wire(self, data: bytes) -> Any:
         name = self.wire_type.DESCRIPTOR.name
         _check_bytes(name, data, self.most_bytes)
-        if self.most_fields is not None and not fields_within(data, self.most_fields):
-            raise WireError(f"{name}: more than {self.most_fields} fields")
+        if len(data) > self.uncounted_bytes:
+            _check_fields(name, data, self.most_fields)
         wire = _parse(self.wire_type, data)
         case = wire.WhichOneof("message")
         if case is None:
@@ -128,22 +148,43 @@ class _Envelope:
 
 
 _PARTICIPANT: Final = _Envelope.of(
-    secagg_pb2.ParticipantMessage, shapes.PARTICIPANT_SHAPES, limits.MAX_PARTICIPANT_MESSAGE_BYTES
+    secagg_pb2.ParticipantMessage,
+    shapes.PARTICIPANT_SHAPES,
+    limits.MAX_PARTICIPANT_MESSAGE_BYTES,
+    limits.MAX_PARTICIPANT_MESSAGE_FIELDS,
+    limits.UNCOUNTED_BYTES,
 )
 _COLLECTOR: Final = _Envelope.of(
     secagg_pb2.CollectorMessage,
     shapes.COLLECTOR_SHAPES,
-    limits.MAX_COLLECTOR_MESSAGE_BYTES,
+    limits.MAX_COLLECTOR_STREAM_MESSAGE_BYTES,
     limits.MAX_COLLECTOR_MESSAGE_FIELDS,
 )
-_ENROL_REQUEST: Final = _Single(enrolment_pb2.EnrolRequest, shapes.ENROL_REQUEST, limits.MAX_PARTICIPANT_MESSAGE_BYTES)
-_ENROL_RESPONSE: Final = _Single(enrolment_pb2.EnrolResponse, shapes.ENROL_RESPONSE, limits.MAX_COLLECTOR_MESSAGE_BYTES)
+_ENROL_REQUEST: Final = _Single(enrolment_pb2.EnrolRequest, shapes.ENROL_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_ENROL_RESPONSE: Final = _Single(enrolment_pb2.EnrolResponse, shapes.ENROL_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_RENEW_REQUEST: Final = _Single(enrolment_pb2.RenewRequest, shapes.RENEW_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_RENEW_RESPONSE: Final = _Single(enrolment_pb2.RenewResponse, shapes.RENEW_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES)
 _GET_PLAN_REQUEST: Final = _Single(
     plan_pb2.GetPlanRequest, shapes.GET_PLAN_REQUEST, limits.MAX_PARTICIPANT_MESSAGE_BYTES
 )
 _GET_PLAN_RESPONSE: Final = _Single(
     plan_pb2.GetPlanResponse, shapes.GET_PLAN_RESPONSE, limits.MAX_COLLECTOR_MESSAGE_BYTES
 )
+
+_DELETE_REQUEST: Final = _Single(deletion_pb2.DeleteRequest, shapes.DELETE_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_DELETE_RESPONSE: Final = _Single(
+    deletion_pb2.DeleteResponse, shapes.DELETE_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES
+)
+_GET_REPORT_REQUEST: Final = _Single(
+    reporting_pb2.GetReportRequest, shapes.GET_REPORT_REQUEST, limits.MAX_REPORTING_REQUEST_BYTES
+)
+_GET_PRIVACY_REQUEST: Final = _Single(
+    reporting_pb2.GetPrivacyRequest, shapes.GET_PRIVACY_REQUEST, limits.MAX_REPORTING_REQUEST_BYTES
+)
+_GET_COUNTERS_REQUEST: Final = _Single(
+    reporting_pb2.GetCountersRequest, shapes.GET_COUNTERS_REQUEST, limits.MAX_REPORTING_REQUEST_BYTES
+)
+_DOCUMENT_PIECE: Final = _Single(reporting_pb2.DocumentPiece, shapes.DOCUMENT_PIECE, limits.MAX_COLLECTOR_MESSAGE_BYTES)
 
 
 # --- the public names: they fit gRPC's serializers and raise WireError, nothing else --------------
@@ -193,6 +234,28 @@ def enrol_response_from_wire(data: bytes) -> EnrolResponse:
     return response
 
 
+def renew_request_to_wire(request: RenewRequest) -> bytes:
+    """Device half."""
+    return _RENEW_REQUEST.to_wire(request)
+
+
+def renew_request_from_wire(data: bytes) -> RenewRequest:
+    """Registrar half."""
+    request: RenewRequest = _RENEW_REQUEST.from_wire(data)
+    return request
+
+
+def renew_response_to_wire(response: RenewResponse) -> bytes:
+    """Registrar half."""
+    return _RENEW_RESPONSE.to_wire(response)
+
+
+def renew_response_from_wire(data: bytes) -> RenewResponse:
+    """Device half."""
+    response: RenewResponse = _RENEW_RESPONSE.from_wire(data)
+    return response
+
+
 def get_plan_request_to_wire(request: GetPlanRequest) -> bytes:
     """Device half."""
     return _GET_PLAN_REQUEST.to_wire(request)
@@ -213,3 +276,69 @@ def get_plan_response_from_wire(data: bytes) -> GetPlanResponse:
     """Device half."""
     response: GetPlanResponse = _GET_PLAN_RESPONSE.from_wire(data)
     return response
+
+
+def delete_request_to_wire(request: DeleteRequest) -> bytes:
+    """Device half."""
+    return _DELETE_REQUEST.to_wire(request)
+
+
+def delete_request_from_wire(data: bytes) -> DeleteRequest:
+    """Collector half."""
+    request: DeleteRequest = _DELETE_REQUEST.from_wire(data)
+    return request
+
+
+def delete_response_to_wire(response: DeleteResponse) -> bytes:
+    """Collector half."""
+    return _DELETE_RESPONSE.to_wire(response)
+
+
+def delete_response_from_wire(data: bytes) -> DeleteResponse:
+    """Device half."""
+    response: DeleteResponse = _DELETE_RESPONSE.from_wire(data)
+    return response
+
+
+def get_report_request_to_wire(request: GetReportRequest) -> bytes:
+    """Caller's half."""
+    return _GET_REPORT_REQUEST.to_wire(request)
+
+
+def get_report_request_from_wire(data: bytes) -> GetReportRequest:
+    """Collector half."""
+    request: GetReportRequest = _GET_REPORT_REQUEST.from_wire(data)
+    return request
+
+
+def get_privacy_request_to_wire(request: GetPrivacyRequest) -> bytes:
+    """Caller's half."""
+    return _GET_PRIVACY_REQUEST.to_wire(request)
+
+
+def get_privacy_request_from_wire(data: bytes) -> GetPrivacyRequest:
+    """Collector half."""
+    request: GetPrivacyRequest = _GET_PRIVACY_REQUEST.from_wire(data)
+    return request
+
+
+def get_counters_request_to_wire(request: GetCountersRequest) -> bytes:
+    """Caller's half."""
+    return _GET_COUNTERS_REQUEST.to_wire(request)
+
+
+def get_counters_request_from_wire(data: bytes) -> GetCountersRequest:
+    """Collector half."""
+    request: GetCountersRequest = _GET_COUNTERS_REQUEST.from_wire(data)
+    return request
+
+
+def document_piece_to_wire(piece: DocumentPiece) -> bytes:
+    """Collector half."""
+    return _DOCUMENT_PIECE.to_wire(piece)
+
+
+def document_piece_from_wire(data: bytes) -> DocumentPiece:
+    """Caller's half."""
+    piece: DocumentPiece = _DOCUMENT_PIECE.from_wire(data)
+    return piece

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63lient_sdk/wire/enrolment.proto\x12\x10ldp.telemetry.v1\"F\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x14\n\x0cidentity_key\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"8\n\rEnrolResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x32\\\n\x10\x45nrolmentService\x12H\n\x05\x45nrol\x12\x1e.ldp.telemetry.v1.EnrolRequest\x1a\x1f.ldp.telemetry.v1.EnrolResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63lient_sdk/wire/enrolment.proto\x12\x10ldp.telemetry.v1\"F\n\x0c\x45nrolRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x14\n\x0cidentity_key\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"8\n\rEnrolResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\"6\n\x0cRenewRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"8\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x32\xa6\x01\n\x10\x45nrolmentService\x12H\n\x05\x45nrol\x12\x1e.ldp.telemetry.v1.EnrolRequest\x1a\x1f.ldp.telemetry.v1.EnrolResponse\x12H\n\x05Renew\x12\x1e.ldp.telemetry.v1.RenewRequest\x1a\x1f.ldp.telemetry.v1.RenewResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLREQUEST']._serialized_end=123
   _globals['_ENROLRESPONSE']._serialized_start=125
   _globals['_ENROLRESPONSE']._serialized_end=181
-  _globals['_ENROLMENTSERVICE']._serialized_start=183
-  _globals['_ENROLMENTSERVICE']._serialized_end=275
+  _globals['_RENEWREQUEST']._serialized_start=183
+  _globals['_RENEWREQUEST']._serialized_end=237
+  _globals['_RENEWRESPONSE']._serialized_start=239
+  _globals['_RENEWRESPONSE']._serialized_end=295
+  _globals['_ENROLMENTSERVICE']._serialized_start=298
+  _globals['_ENROLMENTSERVICE']._serialized_end=464
 # @@protoc_insertion_point(module_scope)

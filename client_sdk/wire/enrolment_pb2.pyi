@@ -21,3 +21,19 @@ class EnrolResponse(_message.Message):
     certificate: bytes
     expires_at: int
     def __init__(self, certificate: _Optional[bytes] = ..., expires_at: _Optional[int] = ...) -> None: ...
+
+class RenewRequest(_message.Message):
+    __slots__ = ("certificate", "signature")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    signature: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class RenewResponse(_message.Message):
+    __slots__ = ("certificate", "expires_at")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    expires_at: int
+    def __init__(self, certificate: _Optional[bytes] = ..., expires_at: _Optional[int] = ...) -> None: ...

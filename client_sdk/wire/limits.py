@@ -1,6 +1,7 @@
 """What a reader of the wire accepts at most. Checked before anything is built from a message.
 
-How many members a roster may have stands with the round's other sizes: `secagg.parameters.MAX_ROSTER`.
+How many members and neighbours there may be stands with the round's other sizes in `secagg.parameters`: MAX_ROSTER
+(16,384) and MAX_NEIGHBOURS (1,023).
 The byte limits double as gRPC's receive limits, so that an over-long message is not even buffered.
 """
 
@@ -9,17 +10,38 @@ from __future__ import annotations
 from typing import Final
 
 MAX_PARTICIPANT_MESSAGE_BYTES: Final = 1 << 20
-"""The longest is a piece of 256 KiB, or 1,024 sealed pairs of 82 bytes with two hashes each."""
+"""The longest is a piece of 256 KiB; SealedShares with 1,023 sealed pairs of 82 bytes and their hashes take 156 KB."""
 
 MAX_COLLECTOR_MESSAGE_BYTES: Final = 4 << 20
-"""The longest is Roster: 1,024 adverts of about 300 bytes, with room for certificates to come."""
+"""The longest is a plan's text of a million characters."""
 
-MAX_COLLECTOR_MESSAGE_FIELDS: Final = 4096
-"""In a CollectorMessage and right inside it. The most are DeliveredShares' three lists of 1,024, not packed. A limit
-beside that of bytes, because two bytes of an empty advert take nearly two hundred of memory once they are parsed."""
+MAX_COLLECTOR_STREAM_MESSAGE_BYTES: Final = 1 << 20
+"""The longest of a round is Roster: 1,023 adverts of 430 bytes and the nodes of a proof, below 640 KB."""
 
-MAX_CERTIFICATE_BYTES: Final = 4096
-MAX_PROOF_BYTES: Final = 1024
+MAX_PROOF_NODES: Final = 4096
+"""Over 16,384 leaves of which 1,024 are known: most where these lie evenly, a node for each of four levels."""
+
+MAX_COLLECTOR_MESSAGE_FIELDS: Final = 8192
+"""In a CollectorMessage and right inside it. The most are Roster's: 1,023 neighbours, not packed, as many adverts and
+the nodes of a proof. A limit beside that of bytes, because two bytes of an empty advert take nearly two hundred of
+memory once they are parsed."""
+
+MAX_PARTICIPANT_MESSAGE_FIELDS: Final = 4096
+"""The most are those of UnmaskShares: an index, not packed, and a share for each of 1,024 owners."""
+
+UNCOUNTED_BYTES: Final = 1 << 16
+"""A participant's message up to here is parsed without counting: whatever is in it, it cannot fill more than a few
+megabytes, and nearly every honest one is as short or holds two fields."""
+
+MAX_SINGLE_MESSAGE_FIELDS: Final = 64
+"""In a message that travels by itself, which has four fields at most, not counted inside them."""
+
+MAX_REGISTRAR_MESSAGE_BYTES: Final = 4096
+"""Either way. The longest is an EnrolRequest: a token of 256 characters, a key and a signature."""
+
+MAX_REPORTING_REQUEST_BYTES: Final = 4096
+DOCUMENT_PIECE_BYTES: Final = 256 * 1024
+
 MAX_TOKEN_CHARS: Final = 256
 MAX_NAME_CHARS: Final = 256
 MAX_PLAN_CHARS: Final = 1 << 20

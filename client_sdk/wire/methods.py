@@ -21,7 +21,20 @@ from typing import Final, Generic, TypedDict, TypeVar
 
 from client_sdk.secagg.messages import CollectorMessage, ParticipantMessage
 from client_sdk.wire import convert
-from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire.messages import (
+    DeleteRequest,
+    DeleteResponse,
+    DocumentPiece,
+    EnrolRequest,
+    EnrolResponse,
+    GetCountersRequest,
+    GetPlanRequest,
+    GetPlanResponse,
+    GetPrivacyRequest,
+    GetReportRequest,
+    RenewRequest,
+    RenewResponse,
+)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -59,6 +72,8 @@ class Method(Generic[Request, Response]):
 SECAGG_SERVICE: Final = "ldp.telemetry.v1.SecAggService"
 ENROLMENT_SERVICE: Final = "ldp.telemetry.v1.EnrolmentService"
 PLAN_SERVICE: Final = "ldp.telemetry.v1.PlanService"
+DELETION_SERVICE: Final = "ldp.telemetry.v1.DeletionService"
+REPORTING_SERVICE: Final = "ldp.telemetry.v1.ReportingService"
 
 PARTICIPATE_METHOD: Final[Method[ParticipantMessage, CollectorMessage]] = Method(
     SECAGG_SERVICE,
@@ -76,6 +91,14 @@ ENROL_METHOD: Final[Method[EnrolRequest, EnrolResponse]] = Method(
     convert.enrol_response_to_wire,
     convert.enrol_response_from_wire,
 )
+RENEW_METHOD: Final[Method[RenewRequest, RenewResponse]] = Method(
+    ENROLMENT_SERVICE,
+    "Renew",
+    convert.renew_request_to_wire,
+    convert.renew_request_from_wire,
+    convert.renew_response_to_wire,
+    convert.renew_response_from_wire,
+)
 GET_PLAN_METHOD: Final[Method[GetPlanRequest, GetPlanResponse]] = Method(
     PLAN_SERVICE,
     "GetPlan",
@@ -84,7 +107,41 @@ GET_PLAN_METHOD: Final[Method[GetPlanRequest, GetPlanResponse]] = Method(
     convert.get_plan_response_to_wire,
     convert.get_plan_response_from_wire,
 )
+DELETE_METHOD: Final[Method[DeleteRequest, DeleteResponse]] = Method(
+    DELETION_SERVICE,
+    "Delete",
+    convert.delete_request_to_wire,
+    convert.delete_request_from_wire,
+    convert.delete_response_to_wire,
+    convert.delete_response_from_wire,
+)
+GET_REPORT_METHOD: Final[Method[GetReportRequest, DocumentPiece]] = Method(
+    REPORTING_SERVICE,
+    "GetReport",
+    convert.get_report_request_to_wire,
+    convert.get_report_request_from_wire,
+    convert.document_piece_to_wire,
+    convert.document_piece_from_wire,
+)
+GET_PRIVACY_METHOD: Final[Method[GetPrivacyRequest, DocumentPiece]] = Method(
+    REPORTING_SERVICE,
+    "GetPrivacy",
+    convert.get_privacy_request_to_wire,
+    convert.get_privacy_request_from_wire,
+    convert.document_piece_to_wire,
+    convert.document_piece_from_wire,
+)
+GET_COUNTERS_METHOD: Final[Method[GetCountersRequest, DocumentPiece]] = Method(
+    REPORTING_SERVICE,
+    "GetCounters",
+    convert.get_counters_request_to_wire,
+    convert.get_counters_request_from_wire,
+    convert.document_piece_to_wire,
+    convert.document_piece_from_wire,
+)
 
 PARTICIPATE: Final = PARTICIPATE_METHOD.path
 ENROL: Final = ENROL_METHOD.path
+RENEW: Final = RENEW_METHOD.path
 GET_PLAN: Final = GET_PLAN_METHOD.path
+DELETE: Final = DELETE_METHOD.path

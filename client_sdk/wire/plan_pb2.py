@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63lient_sdk/wire/plan.proto\x12\x10ldp.telemetry.v1\"\x1e\n\x0eGetPlanRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"2\n\x0fGetPlanResponse\x12\x0c\n\x04toml\x18\x01 \x01(\t\x12\x11\n\tplan_hash\x18\x02 \x01(\x0c\x32]\n\x0bPlanService\x12N\n\x07GetPlan\x12 .ldp.telemetry.v1.GetPlanRequest\x1a!.ldp.telemetry.v1.GetPlanResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63lient_sdk/wire/plan.proto\x12\x10ldp.telemetry.v1\"\x1e\n\x0eGetPlanRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"E\n\x0fGetPlanResponse\x12\x0c\n\x04toml\x18\x01 \x01(\t\x12\x11\n\tplan_hash\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\x32]\n\x0bPlanService\x12N\n\x07GetPlan\x12 .ldp.telemetry.v1.GetPlanRequest\x1a!.ldp.telemetry.v1.GetPlanResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETPLANREQUEST']._serialized_start=48
   _globals['_GETPLANREQUEST']._serialized_end=78
   _globals['_GETPLANRESPONSE']._serialized_start=80
-  _globals['_GETPLANRESPONSE']._serialized_end=130
-  _globals['_PLANSERVICE']._serialized_start=132
-  _globals['_PLANSERVICE']._serialized_end=225
+  _globals['_GETPLANRESPONSE']._serialized_end=149
+  _globals['_PLANSERVICE']._serialized_start=151
+  _globals['_PLANSERVICE']._serialized_end=244
 # @@protoc_insertion_point(module_scope)

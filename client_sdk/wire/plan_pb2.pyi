@@ -11,9 +11,11 @@ class GetPlanRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class GetPlanResponse(_message.Message):
-    __slots__ = ("toml", "plan_hash")
+    __slots__ = ("toml", "plan_hash", "signature")
     TOML_FIELD_NUMBER: _ClassVar[int]
     PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     toml: str
     plan_hash: bytes
-    def __init__(self, toml: _Optional[str] = ..., plan_hash: _Optional[bytes] = ...) -> None: ...
+    signature: bytes
+    def __init__(self, toml: _Optional[str] = ..., plan_hash: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...

@@ -16,15 +16,17 @@ _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
 _LONGEST_VARINT: Final = 10
 
 
-def fields_within(data: bytes, most: int) -> bool:
+def fields_within(data: bytes, most: int, *, inside: bool = True) -> bool:
     """Are there at most `most` fields in a message and, all together, in the messages right inside it?
 
-    Every length-delimited field is looked into, whether it holds a message or not. Groups count as the fields
-    that they consist of.
+    Every length-delimited field is looked into, whether it holds a message or not; none is, unless `inside`. Groups
+    count as the fields that they consist of.
     """
     left = most
     for start, end in _walk(data, 0, len(data)):
-        left = _count(data, start, end, left - 1)
+        left -= 1
+        if inside:
+            left = _count(data, start, end, left)
         if left < 0:
             return False
     return True

@@ -118,7 +118,7 @@ class ComeBack(_message.Message):
     def __init__(self, at: _Optional[int] = ..., jitter_s: _Optional[int] = ...) -> None: ...
 
 class Roster(_message.Message):
-    __slots__ = ("round_id", "index", "size", "threshold", "bits", "length", "formed_at", "neighbours", "adverts", "digest")
+    __slots__ = ("round_id", "index", "size", "threshold", "bits", "length", "formed_at", "neighbours", "adverts", "digest", "resent", "proof")
     ROUND_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +129,8 @@ class Roster(_message.Message):
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     ADVERTS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    RESENT_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     round_id: str
     index: int
     size: int
@@ -139,7 +141,9 @@ class Roster(_message.Message):
     neighbours: _containers.RepeatedScalarFieldContainer[int]
     adverts: _containers.RepeatedCompositeFieldContainer[Advert]
     digest: bytes
-    def __init__(self, round_id: _Optional[str] = ..., index: _Optional[int] = ..., size: _Optional[int] = ..., threshold: _Optional[int] = ..., bits: _Optional[int] = ..., length: _Optional[int] = ..., formed_at: _Optional[int] = ..., neighbours: _Optional[_Iterable[int]] = ..., adverts: _Optional[_Iterable[_Union[Advert, _Mapping]]] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    resent: int
+    proof: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, round_id: _Optional[str] = ..., index: _Optional[int] = ..., size: _Optional[int] = ..., threshold: _Optional[int] = ..., bits: _Optional[int] = ..., length: _Optional[int] = ..., formed_at: _Optional[int] = ..., neighbours: _Optional[_Iterable[int]] = ..., adverts: _Optional[_Iterable[_Union[Advert, _Mapping]]] = ..., digest: _Optional[bytes] = ..., resent: _Optional[int] = ..., proof: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class SealedShares(_message.Message):
     __slots__ = ("recipients", "sealed", "share_hashes", "signature")
@@ -149,19 +153,21 @@ class SealedShares(_message.Message):
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     recipients: _containers.RepeatedScalarFieldContainer[int]
     sealed: _containers.RepeatedScalarFieldContainer[bytes]
-    share_hashes: _containers.RepeatedScalarFieldContainer[bytes]
+    share_hashes: bytes
     signature: bytes
-    def __init__(self, recipients: _Optional[_Iterable[int]] = ..., sealed: _Optional[_Iterable[bytes]] = ..., share_hashes: _Optional[_Iterable[bytes]] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, recipients: _Optional[_Iterable[int]] = ..., sealed: _Optional[_Iterable[bytes]] = ..., share_hashes: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class DeliveredShares(_message.Message):
-    __slots__ = ("sharers", "owners", "sealed")
+    __slots__ = ("sharers", "owners", "sealed", "share_hashes")
     SHARERS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
+    SHARE_HASHES_FIELD_NUMBER: _ClassVar[int]
     sharers: _containers.RepeatedScalarFieldContainer[int]
     owners: _containers.RepeatedScalarFieldContainer[int]
     sealed: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, sharers: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., sealed: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    share_hashes: bytes
+    def __init__(self, sharers: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., sealed: _Optional[_Iterable[bytes]] = ..., share_hashes: _Optional[bytes] = ...) -> None: ...
 
 class MaskedInputPiece(_message.Message):
     __slots__ = ("offset", "data")
@@ -172,16 +178,18 @@ class MaskedInputPiece(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class SurvivorStatus(_message.Message):
-    __slots__ = ("survivors", "resent_survivors", "root", "proofs")
+    __slots__ = ("survivors", "contributors", "resent_survivors", "root", "proof")
     SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTORS_FIELD_NUMBER: _ClassVar[int]
     RESENT_SURVIVORS_FIELD_NUMBER: _ClassVar[int]
     ROOT_FIELD_NUMBER: _ClassVar[int]
-    PROOFS_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     survivors: _containers.RepeatedScalarFieldContainer[int]
+    contributors: int
     resent_survivors: int
     root: bytes
-    proofs: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, survivors: _Optional[_Iterable[int]] = ..., resent_survivors: _Optional[int] = ..., root: _Optional[bytes] = ..., proofs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    proof: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, survivors: _Optional[_Iterable[int]] = ..., contributors: _Optional[int] = ..., resent_survivors: _Optional[int] = ..., root: _Optional[bytes] = ..., proof: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Confirm(_message.Message):
     __slots__ = ("status_root", "signature")

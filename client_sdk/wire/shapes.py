@@ -14,11 +14,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from client_sdk.certificate import CERTIFICATE_BYTES
 from client_sdk.secagg import messages as m
 from client_sdk.secagg.keys import SEALED_BYTES
-from client_sdk.secagg.parameters import MAX_ROSTER, PIECE_BYTES
+from client_sdk.secagg.merkle import NODE_BYTES
+from client_sdk.secagg.parameters import MAX_NEIGHBOURS, MAX_ROSTER, PIECE_BYTES
 from client_sdk.wire import limits
-from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire.messages import (
+    DeleteRequest,
+    DeleteResponse,
+    DocumentPiece,
+    EnrolRequest,
+    EnrolResponse,
+    GetCountersRequest,
+    GetPlanRequest,
+    GetPlanResponse,
+    GetPrivacyRequest,
+    GetReportRequest,
+    RenewRequest,
+    RenewResponse,
+)
 
 _MAX_UINT32: Final = 2**32 - 1
 
@@ -84,13 +99,16 @@ def _flag(value: Any) -> Any:
     return value
 
 
-def _indices(values: Any) -> tuple[int, ...]:
-    if len(values) > MAX_ROSTER:
-        raise FieldError(f"{len(values)} indices, at most {MAX_ROSTER}")
-    indices = tuple(values)
-    if indices and not (min(indices) >= 0 and max(indices) < MAX_ROSTER):
-        raise FieldError(f"an index is not below {MAX_ROSTER}")
-    return indices
+def _indices(most: int) -> Check:
+    def check(values: Any) -> tuple[int, ...]:
+        if len(values) > most:
+            raise FieldError(f"{len(values)} indices, at most {most}")
+        indices = tuple(values[:])  # as a list first: the generated class's lists are slow to walk
+        if indices and not (min(indices) >= 0 and max(indices) < MAX_ROSTER):
+            raise FieldError(f"an index is not below {MAX_ROSTER}")
+        return indices
+
+    return check
 
 
 def _many(each: Check, most: int) -> Check:
@@ -102,17 +120,35 @@ def _many(each: Check, most: int) -> Check:
     return check
 
 
+def _many_of(size: int, most: int) -> Check:
+    """`_many(_exactly(size), most)`, without a call for each entry."""
+    each = _many(_exactly(size), most)
+
+    def check(values: Any) -> Any:
+        if len(values) > most:
+            return each(values)
+        entries = tuple(values)
+        # Only where one is wrong they are looked at one by one, to say which length it has.
+        return entries if set(map(len, entries)) <= {size} else each(entries)
+
+    return check
+
+
 _key = _exactly(m.KEY_BYTES)
 _digest = _exactly(m.DIGEST_BYTES)
 _signature = _exactly(m.SIGNATURE_BYTES)
-_reserved_signature = _exactly(0, m.SIGNATURE_BYTES)
-_certificate = _between(0, limits.MAX_CERTIFICATE_BYTES)
+# None at all is well-formed: whoever checks certificates says what is wrong with it.
+_certificate = _exactly(0, CERTIFICATE_BYTES)
 _time = _number(0, limits.MAX_TIME_S)
 _uint32 = _number(0, _MAX_UINT32)
 _total = _number(0, limits.MAX_TOTAL)
 _round_id = _text(r"[A-Za-z0-9_-]{1,64}", "1 to 64 characters of A-Z a-z 0-9 _ -")
 _reason = _text(r"[a-z0-9_]{1,64}", "1 to 64 characters of a-z 0-9 _")
-_sealed_pairs = _many(_exactly(SEALED_BYTES), MAX_ROSTER)
+_neighbours = _indices(MAX_NEIGHBOURS)
+_neighbourhood = _indices(MAX_NEIGHBOURS + 1)
+_sealed_pairs = _many_of(SEALED_BYTES, MAX_NEIGHBOURS)
+_share_hashes = _between(0, m.SHARE_HASH_PAIR_BYTES * (MAX_NEIGHBOURS + 1))
+_proof = _many_of(NODE_BYTES, limits.MAX_PROOF_NODES)
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -120,11 +156,15 @@ _sealed_pairs = _many(_exactly(SEALED_BYTES), MAX_ROSTER)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One message: our class, a check per field, and pairs of lists that run in parallel."""
+    """One message: our class, a check per field, and pairs of lists that run in parallel.
+
+    hashed: a list of indices and how many more entries than it `share_hashes` may have.
+    """
 
     kind: type[Any]
     fields: Mapping[str, Check]
     parallel: tuple[tuple[str, str], ...] = ()
+    hashed: tuple[str, int] | None = None
 
     def checked(self, source: object) -> dict[str, Any]:
         """All fields of a message of either world, as our own types. Raises FieldError naming the field."""
@@ -137,7 +177,16 @@ class Shape:
         for left, right in self.parallel:
             if len(values[left]) != len(values[right]):
                 raise FieldError(f"{right}: {len(values[right])} entries for {len(values[left])} {left}")
+        if self.hashed is not None:
+            _check_hashed(values, *self.hashed)
         return values
+
+
+def _check_hashed(values: Mapping[str, Any], name: str, more: int) -> None:
+    least, size = len(values[name]), len(values["share_hashes"])
+    entries, rest = divmod(size, m.SHARE_HASH_PAIR_BYTES)
+    if rest or not least <= entries <= least + more:
+        raise FieldError(f"share_hashes: {size} bytes for {least} {name}")
 
 
 ADVERT = Shape(
@@ -179,18 +228,19 @@ PARTICIPANT_SHAPES: Final[Mapping[str, Shape]] = {
     "sealed_shares": Shape(
         m.SealedShares,
         {
-            "recipients": _indices,
+            "recipients": _neighbours,
             "sealed": _sealed_pairs,
-            "share_hashes": _many(_digest, 2 * MAX_ROSTER),
-            "signature": _reserved_signature,
+            "share_hashes": _share_hashes,
+            "signature": _signature,
         },
         parallel=(("recipients", "sealed"),),
+        hashed=("recipients", 1),  # in the complete graph also the sender holds a pair
     ),
     "masked_input_piece": Shape(m.MaskedInputPiece, {"offset": _uint32, "data": _between(1, PIECE_BYTES)}),
-    "confirm": Shape(m.Confirm, {"status_root": _digest, "signature": _reserved_signature}),
+    "confirm": Shape(m.Confirm, {"status_root": _digest, "signature": _signature}),
     "unmask_shares": Shape(
         m.UnmaskShares,
-        {"owners": _indices, "shares": _many(_exactly(m.SHARE_BYTES), MAX_ROSTER)},
+        {"owners": _neighbourhood, "shares": _many_of(m.SHARE_BYTES, MAX_NEIGHBOURS + 1)},
         parallel=(("owners", "shares"),),
     ),
 }
@@ -206,36 +256,40 @@ COLLECTOR_SHAPES: Final[Mapping[str, Shape]] = {
             "round_id": _round_id,
             "index": _number(0, MAX_ROSTER - 1),
             "size": _number(1, MAX_ROSTER),
-            "threshold": _number(1, MAX_ROSTER),
+            "threshold": _number(1, MAX_NEIGHBOURS + 1),
             "bits": _number(1, 64),
             "length": _number(1, _MAX_UINT32),
             "formed_at": _time,
-            "neighbours": _indices,
-            "adverts": _many(_advert, MAX_ROSTER),
+            "neighbours": _neighbours,
+            "adverts": _many(_advert, MAX_NEIGHBOURS),
             "digest": _digest,
+            "resent": _number(0, MAX_ROSTER),
+            "proof": _proof,
         },
         parallel=(("neighbours", "adverts"),),
     ),
     "delivered_shares": Shape(
         m.DeliveredShares,
-        {"sharers": _indices, "owners": _indices, "sealed": _sealed_pairs},
+        {"sharers": _neighbourhood, "owners": _neighbours, "sealed": _sealed_pairs, "share_hashes": _share_hashes},
         parallel=(("owners", "sealed"),),
+        hashed=("owners", 0),
     ),
     "survivor_status": Shape(
         m.SurvivorStatus,
         {
-            "survivors": _indices,
+            "survivors": _neighbourhood,
+            "contributors": _number(0, MAX_ROSTER),
             "resent_survivors": _number(0, MAX_ROSTER),
             "root": _digest,
-            "proofs": _many(_between(0, limits.MAX_PROOF_BYTES), MAX_ROSTER),
+            "proof": _proof,
         },
     ),
     "unmask_request": Shape(
         m.UnmaskRequest,
         {
-            "dropped": _indices,
-            "confirmed_by": _indices,
-            "confirmations": _many(_signature, MAX_ROSTER),
+            "dropped": _neighbours,
+            "confirmed_by": _neighbourhood,
+            "confirmations": _many_of(m.SIGNATURE_BYTES, MAX_NEIGHBOURS + 1),
         },
         parallel=(("confirmed_by", "confirmations"),),
     ),
@@ -247,6 +301,36 @@ ENROL_REQUEST: Final = Shape(
     EnrolRequest,
     {"token": _characters(1, limits.MAX_TOKEN_CHARS), "identity_key": _key, "signature": _signature},
 )
-ENROL_RESPONSE: Final = Shape(EnrolResponse, {"certificate": _certificate, "expires_at": _time})
+_issued = {"certificate": _exactly(CERTIFICATE_BYTES), "expires_at": _time}
+ENROL_RESPONSE: Final = Shape(EnrolResponse, _issued)
+RENEW_REQUEST: Final = Shape(RenewRequest, {"certificate": _exactly(CERTIFICATE_BYTES), "signature": _signature})
+RENEW_RESPONSE: Final = Shape(RenewResponse, _issued)
 GET_PLAN_REQUEST: Final = Shape(GetPlanRequest, {"name": _characters(0, limits.MAX_NAME_CHARS)})
-GET_PLAN_RESPONSE: Final = Shape(GetPlanResponse, {"toml": _characters(1, limits.MAX_PLAN_CHARS), "plan_hash": _digest})
+GET_PLAN_RESPONSE: Final = Shape(
+    GetPlanResponse,
+    {
+        "toml": _characters(1, limits.MAX_PLAN_CHARS),
+        "plan_hash": _digest,
+        "signature": _exactly(0, m.SIGNATURE_BYTES),
+    },
+)
+DELETE_REQUEST: Final = Shape(
+    DeleteRequest,
+    {"identity_key": _key, "certificate": _certificate, "requested_at": _time, "signature": _signature},
+)
+DELETE_RESPONSE: Final = Shape(DeleteResponse, {})
+GET_REPORT_REQUEST: Final = Shape(
+    GetReportRequest,
+    {"metric": _text(r"([a-z][a-z0-9_]{0,62})?", "a metric's name or empty"), "since": _time, "until": _time},
+)
+GET_PRIVACY_REQUEST: Final = Shape(
+    GetPrivacyRequest, {"device": _text(r"([0-9a-f]{32})?", "a device id of 32 hex digits or empty"), "all": _flag}
+)
+GET_COUNTERS_REQUEST: Final = Shape(GetCountersRequest, {})
+DOCUMENT_PIECE: Final = Shape(
+    DocumentPiece,
+    {
+        "media_type": _text(r"[a-z]+/[a-z0-9.+-]{1,64}", "a media type"),
+        "data": _between(0, limits.DOCUMENT_PIECE_BYTES),
+    },
+)
