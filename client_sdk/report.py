@@ -176,6 +176,22 @@ class _Count(_Last):
         return float(self.seen)
 
 
+class _Expired(_Last):
+    """Nothing is asked any more: it stays its default, so that the report keeps its length, order and noise."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__(metric)
+        self._name = metric.name
+
+    def add(self, value: Value, entropy: Entropy) -> None:  # noqa: ARG002 - every rule is called alike
+        raise ValueRefusedError(self._name, RefusalReason.METRIC_EXPIRED)
+
+    def restore(self, seen: object, held: object) -> None:  # noqa: ARG002 - every rule is called alike
+        return
+
+
 _RULES: Final[dict[str, type[_Last]]] = {
     "last": _Last,
     "first": _First,
@@ -187,17 +203,23 @@ _RULES: Final[dict[str, type[_Last]]] = {
 }
 
 
+def _rule(metric: Metric, period_start: int | None) -> type[_Last]:
+    expired = period_start is not None and metric.is_expired(period_start)
+    return _Expired if expired else _RULES[metric.on_device]
+
+
 class PeriodState:
     """The readings of one open period, folded by each metric's `on_device`. In memory only.
 
+    period_start: decides which metrics have expired (None: none has, whatever the plan says).
     adders: metric name -> add(value, entropy), for callers that look each method up once.
     """
 
     __slots__ = ("_folds", "adders", "plan")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, period_start: int | None = None) -> None:
         self.plan = plan
-        self._folds = {name: _RULES[metric.on_device](metric) for name, metric in plan.metrics.items()}
+        self._folds = {name: _rule(metric, period_start)(metric) for name, metric in plan.metrics.items()}
         self.adders: Mapping[str, Callable[[Value, Entropy], None]] = MappingProxyType(
             {name: fold.add for name, fold in self._folds.items()}
         )
@@ -226,9 +248,9 @@ class PeriodState:
         return json.dumps({"plan": self.plan.hash.hex(), "folds": folds}, allow_nan=False).encode()
 
     @classmethod
-    def load(cls, plan: Plan, data: bytes) -> PeriodState:
+    def load(cls, plan: Plan, data: bytes, period_start: int | None = None) -> PeriodState:
         """The state that `dump` wrote under the same plan. Raises StorageError for anything else."""
-        state = cls(plan)
+        state = cls(plan, period_start)
         if not state._restore(data):
             raise StorageError("the saved period is damaged")
         return state

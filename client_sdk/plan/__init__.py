@@ -5,7 +5,7 @@
 """
 
 from client_sdk.plan.canonical import canonical_form, plan_hash
-from client_sdk.plan.model import BudgetRules, CohortRules, DeliveryRules, Metric, Plan
+from client_sdk.plan.model import BudgetRules, CohortRules, DeliveryRules, Metric, Plan, Registrar
 from client_sdk.plan.parse import MAX_PLAN_BYTES, parse_plan
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "DeliveryRules",
     "Metric",
     "Plan",
+    "Registrar",
     "canonical_form",
     "check_plan",
     "format_check",

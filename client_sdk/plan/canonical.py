@@ -31,6 +31,7 @@ def canonical_form(plan: Plan) -> str:
         "budget": _budget(plan),
         "delivery": _without({"resend": plan.delivery.resend}, {"resend": defaults.RESEND}),
         "metrics": {name: _metric(metric) for name, metric in plan.metrics.items()},
+        "registrar": _registrar(plan),
     }
     kept = {name: table for name, table in document.items() if table}
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -107,12 +108,18 @@ def _budget(plan: Plan) -> _Fields:
     return _without(fields, {"rolling_24h": format_micro(default)})
 
 
+def _registrar(plan: Plan) -> _Fields:
+    named = plan.registrar
+    return {} if named is None else {"address": named.address, "key": named.key.hex()}
+
+
 def _metric(metric: Metric) -> _Fields:
     fields: _Fields = {
         "kind": metric.kind,
         "mechanism": metric.mechanism.name,
         "epsilon": minimal(metric.epsilon),
         "on_device": metric.on_device,
+        "expires": None if metric.expires is None else metric.expires.isoformat(),
     }
     default: _Fields = {"mechanism": defaults.MECHANISM[metric.kind], "on_device": defaults.ON_DEVICE}
     if metric.kind == "categorical":

@@ -38,7 +38,10 @@ class ExpectedError:
 
 @dataclass(frozen=True, slots=True)
 class MetricCheck:
-    """One metric: what it costs, what stands for a period without readings, and its expected errors."""
+    """One metric: what it costs, what stands for a period without readings, and its expected errors.
+
+    expires: the first day whose periods report it no more (they report the default, at the same cost); None: never.
+    """
 
     name: str
     kind: str
@@ -46,8 +49,19 @@ class MetricCheck:
     epsilon: str
     on_device: str
     default: str
+    expires: str | None
     length: int
     errors: tuple[ExpectedError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RosterCheck:
+    """One size of roster: neighbours of each member, shares that open a seed, and whether everybody neighbours all."""
+
+    size: int
+    neighbours: int
+    threshold: int
+    is_complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,8 @@ class PlanCheck:
     lifetime_reports: int
     stops_after_days: int | None
     vector_elements: int
+    registrar: str | None
+    rosters: tuple[RosterCheck, ...]
     metrics: tuple[MetricCheck, ...]
     warnings: tuple[str, ...]
 
@@ -92,6 +108,8 @@ def check_plan(plan: Plan) -> PlanCheck:
         lifetime_reports=reports,
         stops_after_days=_stops_after_days(plan, reports),
         vector_elements=plan.length,
+        registrar=None if plan.registrar is None else f"{plan.registrar.address} {plan.registrar.key.hex()}",
+        rosters=tuple(_check_rosters(plan)),
         metrics=tuple(_check_metric(metric) for metric in plan.metrics.values()),
         warnings=(),
     )
@@ -117,6 +135,14 @@ def _stops_after_days(plan: Plan, reports: int) -> int | None:
     return -(-reports // per_day) * max(1, plan.period_s // DAY_S)
 
 
+def _check_rosters(plan: Plan) -> Iterator[RosterCheck]:
+    """The smallest roster and the one of target_size."""
+    rules = plan.round_rules()
+    for size in sorted({rules.min_roster, plan.cohort.target_size}):
+        neighbours = rules.degree(size)
+        yield RosterCheck(size, neighbours, rules.threshold(size), neighbours == size - 1)
+
+
 def _check_metric(metric: Metric) -> MetricCheck:
     return MetricCheck(
         name=metric.name,
@@ -125,6 +151,7 @@ def _check_metric(metric: Metric) -> MetricCheck:
         epsilon=minimal(metric.epsilon),
         on_device=metric.on_device,
         default=metric.default if isinstance(metric.default, str) else minimal(metric.default),
+        expires=None if metric.expires is None else metric.expires.isoformat(),
         length=metric.mechanism.length,
         errors=tuple(expected_error(metric, size) for size in FLEET_SIZES),
     )
@@ -202,9 +229,13 @@ def format_check(check: PlanCheck) -> str:
     lines = [
         f"plan {check.name} version {check.version}",
         f"hash {check.hash}",
+        *([] if check.registrar is None else [f"registrar {check.registrar}"]),
         "",
         "epsilon that one device spends at most (basic composition, no mask trusted)",
         *_aligned(_cost_rows(check)),
+        "",
+        "rosters, from the smallest to the target (threshold: shares of one member's seed that open it)",
+        *_aligned(_roster_rows(check)),
         "",
         "metrics",
         *_aligned(_metric_rows(check)),
@@ -231,10 +262,20 @@ def _cost_rows(check: PlanCheck) -> list[tuple[str, ...]]:
     ]
 
 
+def _roster_rows(check: PlanCheck) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("  members", "neighbours", "threshold", "graph")]
+    for r in check.rosters:
+        graph = "complete" if r.is_complete else "sparse"
+        rows.append((f"  {r.size:,}", str(r.neighbours), str(r.threshold), graph))
+    return rows
+
+
 def _metric_rows(check: PlanCheck) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("  name", "mechanism", "epsilon", "on_device", "without a reading", "elements")]
+    header = ("  name", "mechanism", "epsilon", "on_device", "without a reading", "elements", "expires")
+    rows: list[tuple[str, ...]] = [header]
     for m in check.metrics:
-        rows.append((f"  {m.name}", m.mechanism, m.epsilon, m.on_device, m.default, str(m.length)))
+        expires = m.expires or "never"
+        rows.append((f"  {m.name}", m.mechanism, m.epsilon, m.on_device, m.default, str(m.length), expires))
     return rows
 
 

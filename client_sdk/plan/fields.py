@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
 DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
 UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+FIRST_DAY: Final = date(1970, 1, 1)
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 MAX_DIGITS = 30
 """Digits before and after the point that a decimal of a plan may have, written without exponent."""
@@ -109,6 +113,18 @@ class Table:
             self.problem(field, f"must lie between {low_s} and {high_s} seconds, not {shown(value)}")
             return low_s
         return seconds
+
+    def day(self, field: str) -> date | None:
+        """A day (UTC), as a TOML date or as text like "2027-01-01"; None where it is missing."""
+        value = self.take(field, "", optional=True)
+        if isinstance(value, str) and DAY.fullmatch(value):
+            with suppress(ValueError):  # 2027-02-30
+                value = date.fromisoformat(value)
+        # a date with a time is a date to Python; a plan knows whole days only
+        if value is None or (type(value) is date and value >= FIRST_DAY):
+            return value
+        self.problem(field, f"must be a day from {FIRST_DAY} on, like 2027-01-01, not {shown(value)}")
+        return None
 
     def choice(self, field: str, choices: Iterable[str], later: Iterable[str] = (), default: str = "") -> str:
         """One of `choices`; a word of `later` is answered with "not in this version"."""

@@ -53,13 +53,15 @@ def read_metrics(metrics: Table) -> dict[str, Metric]:
 
 def _metric(name: str, table: Table) -> Metric | None:
     kind = cast("Kind", table.choice("kind", defaults.MECHANISM, LATER_KINDS))
-    if not table.clean and table.data.get("kind") not in defaults.MECHANISM:
+    # As a tuple: what stands there may be a list, which no dictionary can be asked for.
+    if not table.clean and table.data.get("kind") not in tuple(defaults.MECHANISM):
         return None  # which fields belong here is unknown: more lines would be guesses
     common: dict[str, Any] = {
         "name": name,
         "kind": kind,
         "epsilon": _epsilon(table),
         "on_device": _on_device(table, kind),
+        "expires": table.day("expires"),
     }
     mechanism_name = _mechanism_name(table, kind)
     special = _numeric(table, common["on_device"]) if kind == "numeric" else _categorical(table)

@@ -15,12 +15,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from client_sdk.mechanisms import Mechanism
     from client_sdk.secagg.parameters import RoundRules
 
 Kind = Literal["numeric", "categorical"]
 OnDevice = Literal["last", "first", "sample", "mean", "sum", "max", "count"]
 Resend = Literal["same_bytes", "never"]
+
+DAY_S = 86_400
+EPOCH_DAY = 719_163
+"""1970-01-01 in the days that `date.toordinal` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,17 @@ class DeliveryRules:
     resend: Resend
 
 
+@dataclass(frozen=True, slots=True)
+class Registrar:
+    """Who vouches for devices: HOST:PORT, and the Ed25519 public key (32 bytes) that its certificates hold under.
+
+    Believed only in a plan that the app ships; that of a fetched plan is the collector's word about itself.
+    """
+
+    address: str
+    key: bytes
+
+
 @dataclass(frozen=True, repr=False)
 class Metric:
     """One question of the plan.
@@ -56,6 +73,7 @@ class Metric:
     epsilon: what one report of it costs; micro_epsilon: the same for the ledger, rounded up.
     on_device: how a period's readings become one value. default: that value without a reading.
     lower, upper, levels: numeric only. categories (in the plan's order), other: categorical only.
+    expires: the day (UTC) from which on no period's readings of it are reported, None: never.
     """
 
     name: str
@@ -70,6 +88,11 @@ class Metric:
     levels: int | None = None
     categories: tuple[str, ...] = ()
     other: str | None = None
+    expires: date | None = None
+
+    def is_expired(self, period_start: int) -> bool:
+        """Does the period start on the day that it expires, or later? From the period alone: alike on all devices."""
+        return self.expires is not None and period_start >= (self.expires.toordinal() - EPOCH_DAY) * DAY_S
 
     def __repr__(self) -> str:
         return f"Metric({self.name}: {self.kind}, {self.mechanism.name}, epsilon {self.epsilon})"
@@ -80,7 +103,7 @@ class Plan:
     """The public contract of one version of one plan. Equal when the hashes are.
 
     metrics: read-only, ordered by name. text: the TOML as it was written. hash: SHA-256 of the canonical
-    form, 32 bytes. Times in whole seconds.
+    form, 32 bytes. registrar: None where the plan names none. Times in whole seconds.
     """
 
     name: str
@@ -93,6 +116,7 @@ class Plan:
     delivery: DeliveryRules
     metrics: Mapping[str, Metric]
     text: str
+    registrar: Registrar | None = None
     hash: bytes = field(default=b"")
 
     @cached_property

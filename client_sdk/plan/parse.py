@@ -21,7 +21,7 @@ from client_sdk.plan import defaults
 from client_sdk.plan.canonical import plan_hash
 from client_sdk.plan.fields import Table, shown
 from client_sdk.plan.metrics import LATER_FIELDS, read_metrics
-from client_sdk.plan.model import BudgetRules, CohortRules, DeliveryRules, Metric, Plan, Resend
+from client_sdk.plan.model import DAY_S, BudgetRules, CohortRules, DeliveryRules, Metric, Plan, Registrar, Resend
 
 PLAN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
 MAX_PLAN_BYTES = 1 << 20
@@ -30,15 +30,21 @@ MAX_DOTS = 32
 hostile plan took it 100 seconds, a megabyte an hour."""
 MAX_LENGTH = 1_000_000
 """Elements of one report's vector."""
-MAX_TARGET_SIZE = 256
-"""Every participant of a cohort shares masks with every other one; above this, a sparse graph is needed."""
+MAX_TARGET_SIZE = 10_000
+"""Larger cohorts would gain little (the error shrinks with the root of all reports, over however many sums)."""
 MIN_SIZE = 2
-DAY_S = 86_400
+ADDRESS = re.compile(
+    r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):"
+    r"(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})",
+    re.ASCII,
+)
+PUBLIC_KEY = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 MAX_PERIOD_S = 366 * DAY_S
 
-# Quotes right before the closing three belong to the text, as many as two.
+# Quotes right before the closing three belong to the text, as many as two. Text that nobody closes reaches to the end
+# of its line, or of all, where the reader stops; if it did not match, each later quote would be followed there again.
 _TEXT_OR_COMMENT = re.compile(
-    r""""{3}(?:[^\\]|\\.)*?"{3,5}|'{3}.*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*""", re.DOTALL
+    r""""{3}(?:[^\\]|\\.)*?(?:"{3,5}|\\?\Z)|'{3}.*?(?:'{3,5}|\Z)|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|#[^\n]*""", re.DOTALL
 )
 _ODD_AMOUNT = re.compile(
     r"""^[^#\n]*?(?<![\w-])(epsilon|lifetime|rolling_24h)["']?[ \t]*=[ \t]*"""
@@ -52,8 +58,9 @@ def parse_plan(text: str) -> Plan:
     problems: list[str] = []
     root = Table("", _toml(text), problems)
     # `0x1` and `1_000` are TOML, but an amount of privacy is written so that nobody can misread it.
+    line, counted = 1, 0
     for found in _ODD_AMOUNT.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
+        line, counted = line + text.count("\n", counted, found.start()), found.start()
         problems.append(f"{found[1]}: write amounts in plain decimal digits, not {shown(found[2])} (line {line})")
     plan = _plan(root, text)
     if plan is None:
@@ -91,6 +98,7 @@ def _plan(root: Table, text: str) -> Plan | None:
     cohort_rules = _cohort(cohort)
     metrics = read_metrics(root.table("metrics"))
     budget_rules = _budget(budget, period_s, metrics)
+    registrar = _registrar(root.table("registrar")) if "registrar" in root.data else None
     resend = cast("Resend", delivery.choice("resend", ("same_bytes", "never"), default=defaults.RESEND))
     delivery.finish(later=("mode", "direct", "kind"))
     root.finish(later=("aggregation", *LATER_FIELDS))
@@ -110,6 +118,7 @@ def _plan(root: Table, text: str) -> Plan | None:
         delivery=DeliveryRules(resend),
         metrics=MappingProxyType(metrics),
         text=text,
+        registrar=registrar,
     )
     object.__setattr__(plan, "hash", plan_hash(plan))  # the one field that is made from all the others
     return plan
@@ -153,7 +162,7 @@ def _cohort(table: Table) -> CohortRules:
 
 
 def _check_cohort(table: Table, rules: CohortRules) -> None:
-    from client_sdk.secagg.parameters import min_roster, threshold
+    from client_sdk.secagg.parameters import MAX_NEIGHBOURS, MAX_ROSTER, min_roster, round_parameters, threshold
 
     smallest = min_roster(rules.min_size, rules.dropout_fraction)
     if rules.target_size < smallest:
@@ -164,7 +173,8 @@ def _check_cohort(table: Table, rules: CohortRules) -> None:
         )
         return
     # Up to twice the target: a remainder may join the last cohort.
-    for size in range(smallest, 2 * rules.target_size):
+    largest, complete_up_to = min(2 * rules.target_size - 1, MAX_ROSTER), MAX_NEIGHBOURS + 1
+    for size in range(smallest, min(largest, complete_up_to) + 1):
         left, needed = size - floor(rules.dropout_fraction * size), threshold(size, rules.corrupt_fraction)
         if left < needed:
             table.problem(
@@ -173,6 +183,31 @@ def _check_cohort(table: Table, rules: CohortRules) -> None:
                 f"lower dropout_fraction or corrupt_fraction",
             )
             return
+    # Larger ones have a sparse graph or none. More members need more neighbours, so the ends speak for the rest.
+    for size in sorted({max(smallest, complete_up_to + 1), rules.target_size, largest}):
+        if complete_up_to < size <= largest:
+            try:
+                round_parameters(size, rules.corrupt_fraction, rules.dropout_fraction)
+            except PlanError as error:
+                table.problem("target_size", str(error))
+                return
+
+
+def _registrar(table: Table) -> Registrar:
+    address, key = table.take("address", '"registrar.example:443"'), table.take("key", '"<64 hex digits>"')
+    if address is not None and not (isinstance(address, str) and ADDRESS.fullmatch(address)):
+        table.problem("address", f"must be HOST:PORT, not {shown(address)}")
+    if key is not None and not (isinstance(key, str) and PUBLIC_KEY.fullmatch(key)):
+        table.problem("key", f"must be an Ed25519 public key as 64 hex digits, not {shown(key)}")
+    table.finish()
+    if not table.clean:
+        return Registrar("", b"")
+    from client_sdk.identity import is_valid_public_key
+
+    registrar = Registrar(str(address), bytes.fromhex(str(key)))
+    if not is_valid_public_key(registrar.key):
+        table.problem("key", "is no Ed25519 public key (of small order, or not in its one encoding)")
+    return registrar
 
 
 def _budget(table: Table, period_s: int, metrics: dict[str, Metric]) -> BudgetRules:
