@@ -20,7 +20,7 @@
 
 An app that makes its own client needs only another endpoint: `InMemoryCollector(plan).endpoint` (`memory:1`)
 where it would have `collector.example:443`; everything else runs as in production: store, ledger, noise,
-background thread, masks.
+background thread, masks. It certifies its clients itself: they need neither token nor registrar.
 
 Rules of this file: what is in memory stays in this process; repeatable noise is reachable only through an
 endpoint in memory, so a client of a real collector cannot have it; fixtures are imported by name (an entry point
@@ -46,12 +46,20 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from client_sdk import certificate as certificates
+from client_sdk.certificate import Certificate, CertificateError, Role
 from client_sdk.device.client import TelemetryClient
 from client_sdk.device.settings import MEMORY_SCHEME
 from client_sdk.device.transport import CallFailedError
-from client_sdk.errors import ConfigurationError, RejectionError, RemoteProtocolError, RoundAbortedError
+from client_sdk.errors import (
+    ConfigurationError,
+    RejectionError,
+    RejectionReason,
+    RemoteProtocolError,
+    RoundAbortedError,
+)
 from client_sdk.files import load_plan
-from client_sdk.identity import IdentityKey, device_id_of, enrolment_message, verify
+from client_sdk.identity import IdentityKey, device_id_of, enrolment_message, renewal_message, verify
 from client_sdk.plan import Plan
 from client_sdk.report import PeriodState
 from client_sdk.secagg.messages import (
@@ -66,7 +74,16 @@ from client_sdk.secagg.messages import (
     RoundAborted,
 )
 from client_sdk.secagg.participant import Participant
-from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire.messages import (
+    DeleteRequest,
+    DeleteResponse,
+    EnrolRequest,
+    EnrolResponse,
+    GetPlanRequest,
+    GetPlanResponse,
+    RenewRequest,
+    RenewResponse,
+)
 from client_sdk.wire.methods import PARTICIPATE_METHOD
 
 if TYPE_CHECKING:
@@ -86,6 +103,7 @@ __all__ = [
 ]
 
 NONCE_BYTES = 32
+CERTIFIED_S = 30 * 86_400
 START = 1_767_268_800.0
 """Where a FakeClock begins: 2026-01-01T12:00Z."""
 
@@ -142,7 +160,8 @@ class InMemoryCollector:
     """Counts the reports of this process's clients, each through a real round with simulated peers.
 
     plan: a path or a Plan. clock: the same as the clients'. seed: makes their noise repeat (UNSAFE outside of
-    tests, and not to be had there). `reachable = False` plays an outage. Keep the object as long as its clients.
+    tests, and not to be had there). `reachable = False` plays an outage of it. `forgotten`: ids of devices that opted
+    out. Keep the object as long as its clients.
     """
 
     def __init__(
@@ -157,6 +176,9 @@ class InMemoryCollector:
         self.endpoint = f"{MEMORY_SCHEME}{next(_numbers)}"
         self.reachable = True
         self.reports: list[ReceivedReport] = []
+        self.forgotten: set[str] = set()
+        self._registrar = IdentityKey(os.urandom(32))
+        self.registrar_key = self._registrar.public_key
         self._seed = seed
         self._streams = itertools.count()
         self._lock = threading.Lock()
@@ -209,6 +231,11 @@ class InMemoryCollector:
         """A connection that only looks like a network."""
         yield _Connection(self)
 
+    def certify(self, identity_key: bytes) -> bytes:
+        """A certificate from now on, as a registrar would give it."""
+        now = int(self.clock())
+        return certificates.issue(self._registrar, Certificate(Role.DEVICE, identity_key, now, now + CERTIFIED_S))
+
     def spent(self, device_id: str) -> Joined:
         """What is booked for an identity."""
         with self._lock:
@@ -219,6 +246,11 @@ class InMemoryCollector:
         """Is the report of this device and period in a sum?"""
         with self._lock:
             return any((report.device_id, report.period_start) == (device_id, period_start) for report in self.reports)
+
+    def forget(self, device_id: str) -> None:
+        """An identity that opted out: it is never taken again. What it added stays in `reports`, as in a sum."""
+        with self._lock:
+            self.forgotten.add(device_id)
 
     def count(self, advert: Advert, total: Sequence[int]) -> None:
         """Store what a round has opened."""
@@ -261,7 +293,7 @@ def recorded(client: TelemetryClient) -> dict[str, Value]:
     if refusal is not None:
         raise ConfigurationError(f"testing: no period is open ({refusal.value})")
     period, raw = periods[-1]
-    return PeriodState.load(period.plan, raw).values()
+    return PeriodState.load(period.plan, raw, period.start).values()
 
 
 class _Connection:
@@ -273,10 +305,34 @@ class _Connection:
             raise CallFailedError("unavailable")
 
     async def enrol(self, request: EnrolRequest) -> EnrolResponse:
-        self._check_reachable()
         if not verify(request.identity_key, request.signature, enrolment_message(request.token)):
             raise CallFailedError("permission_denied")
-        return EnrolResponse()
+        certificate = self._collector.certify(request.identity_key)
+        return EnrolResponse(certificate, certificates.read(certificate).expires_at)
+
+    async def renew(self, request: RenewRequest) -> RenewResponse:
+        try:
+            said = certificates.read(request.certificate)
+            certificates.check(
+                request.certificate, self._collector.registrar_key, said.identity_key, Role.DEVICE, at=said.issued_at
+            )
+        except CertificateError:
+            raise CallFailedError("permission_denied") from None
+        if not verify(said.identity_key, request.signature, renewal_message(request.certificate)):
+            raise CallFailedError("permission_denied")
+        certificate = self._collector.certify(said.identity_key)
+        return RenewResponse(certificate, certificates.read(certificate).expires_at)
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse:
+        from collector.intake import check_deletion
+
+        self._check_reachable()
+        try:
+            check_deletion(request)
+        except RejectionError:
+            raise CallFailedError("unauthenticated") from None
+        self._collector.forget(device_id_of(request.identity_key))
+        return DeleteResponse()
 
     async def get_plan(self, request: GetPlanRequest) -> GetPlanResponse:  # noqa: ARG002 - there is one plan
         self._check_reachable()
@@ -302,8 +358,9 @@ class _Stream:
         received = PARTICIPATE_METHOD.request_from_wire(PARTICIPATE_METHOD.request_to_wire(message))
         try:
             self._answers.extend(self._take(received))
-        except RejectionError:
-            raise CallFailedError("failed_precondition") from None
+        except RejectionError as error:
+            unproven = error.reason in (RejectionReason.BAD_CERTIFICATE, RejectionReason.BAD_SIGNATURE)
+            raise CallFailedError("unauthenticated" if unproven else "failed_precondition") from None
 
     async def receive(self) -> CollectorMessage | None:
         self._check_reachable()
@@ -319,10 +376,11 @@ class _Stream:
         self._answers.clear()
 
     def _take(self, message: ParticipantMessage) -> list[CollectorMessage]:
-        from collector.intake import check_advert, check_hello
+        from collector.intake import check_advert, check_certificate, check_hello
 
         if isinstance(message, Hello):
             check_hello(message, self._collector.plan, self._collector.clock())
+            check_certificate(message, self._collector.registrar_key, self._collector.clock())
             self._hello = message
             return [Challenge(self._nonce)]
         if isinstance(message, Advert) and self._hello is not None:
@@ -334,6 +392,8 @@ class _Stream:
 
     def _join(self, advert: Advert) -> list[CollectorMessage]:
         device_id = device_id_of(advert.identity_key)
+        if device_id in self._collector.forgotten:
+            raise CallFailedError("permission_denied")
         joined = self._collector.spent(device_id)
         if self._collector.is_counted(device_id, advert.period_start):
             return [joined, AlreadyCounted("memory", 1)]
@@ -351,7 +411,7 @@ class _Cohort:
         size = max(rules.min_roster, rules.min_size + 1, advert.min_cohort)
         self._collector = collector
         self._advert = advert
-        self._peers = [_peer(collector.plan, advert.period_start) for _ in range(size - 1)]
+        self._peers = [_peer(collector, advert.period_start) for _ in range(size - 1)]
         adverts = [advert, *(_advert_of(peer) for peer in self._peers)]
         self._round: Round = Round(f"memory-{os.urandom(4).hex()}", rules, adverts, int(time.time()))
         self.roster = self._round.roster_for(0)
@@ -386,10 +446,12 @@ class _Cohort:
         return Receipt(self._round.round_id, len(self._round.survivors), self._round.size)
 
 
-def _peer(plan: Plan, period_start: int) -> Participant:
-    identity = IdentityKey(os.urandom(32))
+def _peer(collector: InMemoryCollector, period_start: int) -> Participant:
+    identity, plan = IdentityKey(os.urandom(32)), collector.plan
     return Participant(
         identity,
+        collector.certify(identity.public_key),
+        collector.registrar_key,
         plan.hash,
         period_start,
         identity.report_id(plan.name, period_start),

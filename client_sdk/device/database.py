@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from client_sdk.device import fork_gate
-from client_sdk.device.files import StoreDamagedError, StoreUnavailableError, refuse_link
+from client_sdk.device.files import SEED_BYTES, StoreDamagedError, StoreUnavailableError, refuse_link
 from client_sdk.errors import StorageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 5.0
 BUSY_STEP_S = 0.1
 """How long SQLite itself waits for a lock; longer waits happen outside the gate, where they hold up no fork."""
@@ -29,8 +29,13 @@ COMMIT_WAIT_S = 1.0
 JOURNAL_SUFFIX = "-journal"
 
 SCHEMA = """
-CREATE TABLE identity (one INTEGER PRIMARY KEY CHECK (one = 1), seed BLOB NOT NULL, enrolled_at REAL);
-CREATE TABLE plans (hash BLOB PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, pinned_at REAL);
+CREATE TABLE identity (one INTEGER PRIMARY KEY CHECK (one = 1), seed BLOB NOT NULL, enrolled_at REAL,
+    certificate BLOB);
+-- signature: the operator's, where the plan was fetched with one
+CREATE TABLE plans (hash BLOB PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, pinned_at REAL, signature BLOB);
+-- a version never changes: the first that was used under its number
+CREATE TABLE plan_versions (plan_name TEXT NOT NULL, version INTEGER NOT NULL, plan_hash BLOB NOT NULL,
+    PRIMARY KEY (plan_name, version));
 -- what was charged: never deleted, and the reason why one period has one report whatever happens
 CREATE TABLE ledger (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     micro_epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, seal_id BLOB NOT NULL, sealed_by BLOB NOT NULL,
@@ -51,9 +56,24 @@ CREATE TABLE log (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_h
 -- readings of an open period, sealed with the host's key
 CREATE TABLE open_periods (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     sealed BLOB NOT NULL, kept_at REAL NOT NULL, PRIMARY KEY (plan_name, period_start));
+-- signed when the user opted out, repeated until the collector acknowledges; not_before, attempts: as in spool
+CREATE TABLE deletions (identity_key BLOB PRIMARY KEY, certificate BLOB NOT NULL, requested_at INTEGER NOT NULL,
+    signature BLOB NOT NULL, not_before REAL NOT NULL, attempts INTEGER NOT NULL);
 CREATE TABLE counters (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 """
+
+MIGRATIONS = {
+    1: (
+        "ALTER TABLE identity ADD COLUMN certificate BLOB",
+        "ALTER TABLE plans ADD COLUMN signature BLOB",
+        "CREATE TABLE plan_versions (plan_name TEXT NOT NULL, version INTEGER NOT NULL, plan_hash BLOB NOT NULL, "
+        "PRIMARY KEY (plan_name, version))",
+        "CREATE TABLE deletions (identity_key BLOB PRIMARY KEY, certificate BLOB NOT NULL, "
+        "requested_at INTEGER NOT NULL, signature BLOB NOT NULL, not_before REAL NOT NULL, attempts INTEGER NOT NULL)",
+    ),
+}
+"""What brings a file of version N to N + 1. A released one is never edited."""
 
 _UNAVAILABLE = {
     "SQLITE_FULL": "the disk is full; free some space, nothing was sent or lost",
@@ -91,6 +111,7 @@ def _begin(connection: sqlite3.Connection, path: str, *, last_try: bool) -> bool
     try:
         # already these look at the file, and find it locked while another process's commit goes to the disk
         connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("PRAGMA secure_delete = ON")  # dropped is written over, whatever the default
         version = schema_version(connection)
         if version > SCHEMA_VERSION:
             raise StorageError(
@@ -148,6 +169,25 @@ def create_schema(connection: sqlite3.Connection, path: str) -> None:
         if statement.strip():
             connection.execute(statement)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring an older file to this version, in the caller's transaction. Nothing for an empty or a current one."""
+    version = schema_version(connection)
+    if version in (0, SCHEMA_VERSION):
+        return
+    for older in range(version, SCHEMA_VERSION):
+        for statement in MIGRATIONS[older]:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def seed_of(db: sqlite3.Connection) -> bytes:
+    """The identity's seed: 32 bytes, secret."""
+    row = db.execute("SELECT seed FROM identity").fetchone()
+    if row is None or not isinstance(row[0], bytes) or len(row[0]) != SEED_BYTES:
+        raise StoreDamagedError("the identity is not readable")
+    return bytes(row[0])
 
 
 def check_integrity(connection: sqlite3.Connection, path: str) -> None:

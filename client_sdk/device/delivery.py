@@ -1,4 +1,4 @@
-"""One pass over the spool: connect, enrol where needed, carry each due report through a round, book the result.
+"""One pass over the spool: have a certificate, connect, carry each due report through a round, book the result.
 
 Rules of this file: every attempt carries the spooled bytes; a report leaves the spool only for a receipt,
 "already counted", or a stated limit, always counted; whatever fails is tried again after a backoff with full
@@ -17,32 +17,35 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from client_sdk.device.files import SEED_BYTES
+from client_sdk.device import advice
+from client_sdk.device.enrolment import ENROLMENT, Enrolment, NoCertificateError
 from client_sdk.device.offload import run_job
 from client_sdk.device.period import ID_BYTES, uniform
+from client_sdk.device.pinning import PlanPin, check_fetched, held_plans
 from client_sdk.device.reporting import Outages
 from client_sdk.device.session import LedgerBehindError, NoLongerWaitingError, Outcome, Session
 from client_sdk.device.spool import Lease, SpoolEntry
 from client_sdk.device.storage import LEASE_S, DeviceStore
-from client_sdk.device.transport import CallFailedError, Connection, Stream, Transport
+from client_sdk.device.transport import CallFailedError, Connection, Stream, TlsFailedError, Transport
 from client_sdk.device.views import UploadSummary
 from client_sdk.errors import (
     AbortReason,
     PlanError,
+    PlanRefusedError,
     RefusalReason,
     RemoteProtocolError,
     StorageError,
     TelemetryError,
     WireError,
 )
-from client_sdk.identity import IdentityKey, enrolment_message
+from client_sdk.identity import IdentityKey
 from client_sdk.mechanisms import Entropy
 from client_sdk.plan import Plan, parse_plan
 from client_sdk.report import unpack_vector
-from client_sdk.secagg.keys import load_private
 from client_sdk.secagg.messages import AlreadyCounted, ComeBack, Receipt
 from client_sdk.secagg.participant import Participant
-from client_sdk.wire.messages import EnrolRequest, GetPlanRequest
+from client_sdk.tls_faults import TlsFault
+from client_sdk.wire.messages import GetPlanRequest
 
 BACKOFF_BASE_S = 2.0
 BACKOFF_CAP_S = 3600.0
@@ -51,28 +54,35 @@ LASTING_REFUSAL_ATTEMPTS = 8
 
 COLLECTOR = "collector"
 STORE = "device store"
-ENROLMENT = "enrolment"
 LEDGER = "ledger"
 
 BeforeSend = Callable[[str], object]
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose reports these are, and the registrar's word for it."""
+
+    identity: IdentityKey
+    certificate: bytes
+
+
 @dataclass
 class Delivery:
     """Carries reports from one folder's spool to one collector.
 
-    token: a single-use enrolment token, forgotten when it has been used. off_loop: the caller's loop has other
-    things to do, so wait for the disk in its executor.
+    off_loop: the caller's loop has other things to do, so wait for the disk in its executor.
     """
 
     transport: Transport
+    enrolment: Enrolment
     clock: Callable[[], float]
     entropy: Entropy
-    token: str | None = field(default=None, repr=False)
     outages: Outages = field(default_factory=Outages, repr=False)
     off_loop: bool = False
     session: Session | None = field(default=None, repr=False)
+    plan_doubted: bool = False  # the collector has called a report's plan (or period) one that is not open there
     _owner: bytes = field(default_factory=lambda: os.urandom(ID_BYTES), repr=False)
     _plans: dict[bytes, Plan] = field(default_factory=dict, repr=False)
 
@@ -114,50 +124,58 @@ class Delivery:
     async def _deliver(
         self, store: DeviceStore, entries: list[SpoolEntry], before_send: BeforeSend | None, summary: UploadSummary
     ) -> None:
-        seed, enrolled = await self._wait_for(store.identity)
-        identity = IdentityKey(seed)
+        identity = IdentityKey(await self._wait_for(store.identity))
+        try:
+            owner = Owner(identity, await self.enrolment.certificate(store, identity))
+        except NoCertificateError as error:
+            await self._book_no_certificate(store, entries[0], error, summary)
+            return
         started = time.monotonic()
         async with self.transport.connect() as connection:
-            try:
-                if not enrolled and self.token is not None:
-                    await self._enrol(store, connection, identity, self.token)
-            except (CallFailedError, WireError) as error:
-                await self._book_failure(store, entries[0], error, summary)
-                return
             for entry in entries:
                 # the lease is not renewed: leave the rest to the next pass well before it ends
                 if time.monotonic() - started > LEASE_S / 2:
-                    return
-                if not await self._deliver_one(store, connection, identity, entry, before_send, summary):
-                    return
+                    break
+                if not await self._deliver_one(store, connection, owner, entry, before_send, summary):
+                    break
+        await self.enrolment.renew_in_time(store, identity)
 
-    async def _enrol(self, store: DeviceStore, connection: Connection, identity: IdentityKey, token: str) -> None:
-        try:
-            await connection.enrol(EnrolRequest(token, identity.public_key, identity.sign(enrolment_message(token))))
-        except CallFailedError as error:
-            if error.status == "permission_denied":
-                self.token = None  # used up, expired or wrong: no repeat can help
-                self.outages.begin(ENROLMENT, "the collector refused the enrolment token; issue a new one")
-            raise
-        await self._wait_for(partial(store.set_enrolled, self.clock()))
-        self.token = None
-        self.outages.end(ENROLMENT)
+    async def _book_no_certificate(
+        self, store: DeviceStore, entry: SpoolEntry, error: NoCertificateError, summary: UploadSummary
+    ) -> None:
+        """Everything waits: no collector takes a report without one."""
+        attempts = max(entry.attempts, LASTING_REFUSAL_ATTEMPTS) if error.lasting else entry.attempts
+        self.outages.begin(ENROLMENT, str(error))
+        not_before = self.clock() + self._backoff_s(attempts)
+        await self._wait_for(
+            partial(
+                store.postpone, entry.key, not_before, error.reason, failed=True, everything=True, cause=error.cause
+            )
+        )
+        summary.add(error.reason)
 
-    async def fetch_plan(self, store: DeviceStore) -> Plan:
-        """The collector's plan, pinned from now on. CallFailedError, WireError, PlanError, RemoteProtocolError."""
+    async def fetch_plan(self, store: DeviceStore, pin: PlanPin) -> Plan:
+        """The collector's newest plan, held from now on.
+
+        Raises CallFailedError, WireError, PlanError, RemoteProtocolError, and PlanRefusedError for one that this device
+        does not go over to.
+        """
+        held = held_plans(await self._wait_for(store.pinned_plans), pin)
         async with self.transport.connect() as connection:
-            answer = await connection.get_plan(GetPlanRequest())
+            answer = await connection.get_plan(GetPlanRequest(held[0].plan.name if held else ""))
         plan = parse_plan(answer.toml)
         if plan.hash != answer.plan_hash:
             raise RemoteProtocolError(AbortReason.MALFORMED, "the plan is not what its hash says")
-        await self._wait_for(partial(store.pin_plan, plan.name, plan.hash, plan.text, self.clock()))
+        check_fetched(plan, answer.signature, pin, held)
+        if not await self._wait_for(partial(store.pin_plan, plan, answer.signature, self.clock())):
+            raise PlanRefusedError(RefusalReason.PLAN_CHANGED_WITHOUT_VERSION)
         return plan
 
     async def _deliver_one(
         self,
         store: DeviceStore,
         connection: Connection,
-        identity: IdentityKey,
+        owner: Owner,
         entry: SpoolEntry,
         before_send: BeforeSend | None,
         summary: UploadSummary,
@@ -169,7 +187,7 @@ class Delivery:
                 await self._give_up(store, entry, RefusalReason.RESEND_NEVER)
                 summary.add(RefusalReason.RESEND_NEVER.value)
                 return True
-            participant = await self._participant(store, identity, entry, plan)
+            participant = await self._participant(store, owner, entry, plan)
             if participant is None:
                 summary.add(RefusalReason.STORAGE.value)
                 return True
@@ -192,17 +210,17 @@ class Delivery:
             self._plans[entry.plan_hash] = parse_plan(entry.plan_text)
         return self._plans[entry.plan_hash]
 
-    async def _participant(
-        self, store: DeviceStore, identity: IdentityKey, entry: SpoolEntry, plan: Plan
-    ) -> Participant | None:
+    async def _participant(self, store: DeviceStore, owner: Owner, entry: SpoolEntry, plan: Plan) -> Participant | None:
         try:
             vector = unpack_vector(entry.report)
         except StorageError:
             await self._give_up(store, entry, RefusalReason.STORAGE)
             return None
-        report_id = identity.report_id(plan.name, entry.period_start)
+        report_id = owner.identity.report_id(plan.name, entry.period_start)
         return Participant(
-            identity,
+            owner.identity,
+            owner.certificate,
+            self.enrolment.registrar_key,
             plan.hash,
             entry.period_start,
             report_id,
@@ -242,7 +260,8 @@ class Delivery:
         self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome, summary: UploadSummary
     ) -> None:
         reason, booking = self._booking(store, entry, outcome)
-        self.outages.end(COLLECTOR)
+        for what in (COLLECTOR, *map(_outage_of, TlsFault)):
+            self.outages.end(what)
         await self._wait_for(booking)
         summary.add(reason)
 
@@ -267,16 +286,26 @@ class Delivery:
         self, store: DeviceStore, entry: SpoolEntry, error: Exception, summary: UploadSummary
     ) -> bool:
         """Put the report off. False: the collector itself is out of reach, so stop this pass."""
-        reason, attempts = failure_reason(error), entry.attempts
+        reason, attempts, cause = failure_reason(error), entry.attempts, advice.of_report(error, entry.plan_hash)
         out_of_reach = isinstance(error, TimeoutError) or (isinstance(error, CallFailedError) and error.out_of_reach)
         if isinstance(error, CallFailedError) and error.lasting:
             attempts = max(attempts, LASTING_REFUSAL_ATTEMPTS)
-        self.outages.begin(COLLECTOR, f"report not delivered ({reason}); it waits on disk and is tried again")
-        not_before = self.clock() + self._backoff_s(attempts)
+        if isinstance(error, TlsFailedError):
+            self.outages.begin(
+                _outage_of(error.fault), f"not connected: {error.fault.says}; reports wait on disk and are tried again"
+            )
+        else:
+            text = f"report not delivered ({reason}); it waits on disk and is tried again{advice.clause(cause)}"
+            self.outages.begin(COLLECTOR, text)
+        not_before, counted = self.clock() + self._backoff_s(attempts), None if cause is None else cause.counted
         await self._wait_for(
-            partial(store.postpone, entry.key, not_before, reason, failed=True, everything=out_of_reach)
+            partial(store.postpone, entry.key, not_before, reason, failed=True, everything=out_of_reach, cause=counted)
         )
         summary.add(reason)
+        self.plan_doubted = self.plan_doubted or reason == "rpc_failed_precondition"
+        if reason == "rpc_unauthenticated":  # so would every other report be: a newer certificate first
+            self.enrolment.doubt()
+            return False
         return not out_of_reach
 
     def _backoff_s(self, attempts: int) -> float:
@@ -284,16 +313,15 @@ class Delivery:
         return uniform(min(BACKOFF_CAP_S, BACKOFF_BASE_S * 2.0 ** min(attempts, 32)), self.entropy)
 
 
-def import_what_a_round_needs() -> None:
-    """Now, in one piece: the pure rooms import these where they use them, and a fork must not come in between."""
-    import numpy as np  # noqa: F401 - for masks
-
-    IdentityKey(bytes(SEED_BYTES)).sign(b"")  # the first of each imports a part of cryptography
-    load_private(bytes(SEED_BYTES))
+def _outage_of(fault: TlsFault) -> str:
+    """One warning for each kind of fault, whatever else is out of order."""
+    return f"collector's certificate ({fault.value})"
 
 
 def failure_reason(error: Exception) -> str:
     """The counter's name for an attempt that ended with `error`."""
+    if isinstance(error, TlsFailedError):
+        return error.status
     if isinstance(error, CallFailedError):
         return f"rpc_{error.status}"
     if isinstance(error, RemoteProtocolError):

@@ -8,14 +8,16 @@ knows no protocol (`delivery`, `session`).
 
 from __future__ import annotations
 
-import os
 import time
 
 from client_sdk.device.access import StoreAccess
+from client_sdk.device.connections import FORKED_IN_UPLOAD, Connections
+from client_sdk.device.departure import Departure
 from client_sdk.device.period import OpenPeriod
+from client_sdk.device.plan_choice import PlanChoice
 from client_sdk.device.recorder import Recorder
 from client_sdk.device.sealing import Sealer
-from client_sdk.errors import RefusalReason, StorageError, TelemetryError
+from client_sdk.errors import RefusalReason, StorageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from client_sdk.device.delivery import BeforeSend, Delivery
     from client_sdk.device.settings import Settings
     from client_sdk.device.storage import DeviceStore
-    from client_sdk.device.transport import Transport
+    from client_sdk.device.transport import MemoryTransport
     from client_sdk.device.uploader import Tick, Uploader
     from client_sdk.device.views import UploadSummary
     from client_sdk.mechanisms import Entropy
@@ -35,10 +37,8 @@ if TYPE_CHECKING:
 
 STORE_RETRY_S = 30.0
 NOT_ALLOWED_RETRY_S = 60.0
-PLAN_RETRY_S = 60.0
 SHORTEST_WAIT_S = 0.05
 UPLOAD_UNDER_WAY = "upload_under_way"
-FORKED_IN_UPLOAD = "forked_in_upload"
 
 
 class Engine:
@@ -52,7 +52,7 @@ class Engine:
         settings: Settings,
         clock: Callable[[], float],
         entropy: Entropy,
-        transport: Transport | None,
+        transport: MemoryTransport | None,
         given_plan: Plan | None,
     ) -> None:
         self.settings = settings
@@ -62,54 +62,27 @@ class Engine:
         self._entropy = entropy
         self._transport = transport
         self.recorder = Recorder(clock, entropy, self._on_turn)
+        self.departure = Departure(self)
         self._make_process_parts()
 
     def _make_process_parts(self) -> None:
         self.access = StoreAccess(self.settings.data_dir, self.recorder)
         self.sealer = Sealer(self.settings, self.clock, self._entropy, self.recorder, self.access)
-        self._delivery: Delivery | None = None
+        self.plans = PlanChoice(self.given_plan, self.settings, self.clock, self.recorder, self.access)
+        self.connections = Connections(
+            self.settings, self.clock, self._entropy, self._transport, self.recorder, self.access
+        )
         self._uploader: Uploader | None = None
         self._uploading = False
-        self._said_cut_off = False
-        self._plan_retry_at = float("-inf")
         self.untouched_copy = False
 
     def renew(self) -> None:
         """In a forked child: own locks, no thread, no readings; the parent speaks for those so far."""
         self.recorder.renew()
-        if self._delivery is not None:
-            self.settings.enrolment_token = self._delivery.token  # None once it has been used
+        self.settings.enrolment_token, life = self.connections.unused_token(), self.sealer.life
         self._make_process_parts()
+        self.sealer.life = life
         self.untouched_copy = True
-
-    # --- parts made on first need ---------------------------------------------------------------------
-
-    def delivery(self) -> Delivery:
-        """What carries reports. Imports numpy, grpc, protobuf and cryptography: only an upload needs it."""
-        if self._delivery is None:
-            from client_sdk.device import fork_gate
-
-            with fork_gate.closed():
-                from client_sdk.device.delivery import Delivery, import_what_a_round_needs
-                from client_sdk.device.transport import GrpcTransport, import_grpc
-
-                import_what_a_round_needs()
-                if self._transport is None:
-                    import_grpc()
-            settings = self.settings
-            transport = self._transport or GrpcTransport(
-                settings.endpoint, settings.root_certificates, insecure=settings.insecure
-            )
-            self._delivery = Delivery(
-                transport,
-                self.clock,
-                self._entropy,
-                settings.enrolment_token,
-                self.access.outages(),
-                off_loop=not settings.background,
-            )
-            settings.enrolment_token = None
-        return self._delivery
 
     def uploader(self) -> Uploader:
         """The folder's background thread, started. ConfigurationError where it serves another collector."""
@@ -140,9 +113,13 @@ class Engine:
             check_free(self.settings.data_dir, self.settings.endpoint)
         self.recording = True
         try:
-            plan = self.given_plan or self._pinned_plan()
+            if self.departure.look():
+                self.recording = False
+                self.recorder.stop(RefusalReason.OPTED_OUT)
+                return
+            plan = self.plans.to_begin()
             if plan is None:
-                self.recorder.stop(RefusalReason.NO_PLAN)
+                self.recorder.stop(self.plans.refusal)
             else:
                 self.sealer.open_period(plan)
         except StorageError as error:
@@ -156,23 +133,6 @@ class Engine:
         if self.settings.background:
             self.uploader()
 
-    def _pinned_plan(self) -> Plan | None:
-        from client_sdk.plan import parse_plan
-
-        text = self.access.store().pinned_plan()
-        return None if text is None else parse_plan(text)
-
-    def withdraw(self, reason: RefusalReason) -> None:
-        """Drop readings and whatever waits. What was charged stays charged. Raises StorageError."""
-        self.recording = False
-        self.recorder.stop(reason)
-        self.sealer.drop()
-        try:
-            if os.path.isdir(self.settings.data_dir):
-                self.access.store().withdraw(reason, self.clock())
-        finally:
-            self._leave_uploader(lambda: False, 0.0)
-
     # --- the uploader's view (Member) -----------------------------------------------------------------
 
     def tick(self, *, everything: bool) -> Tick:
@@ -183,36 +143,27 @@ class Engine:
         try:
             self.sealer.seal_ended()
             self.access.keep_counts()
-            due_at = self.access.store().next_due() if self.recording else None
+            due_at = self._due_at(self.access.store())
         except StorageError as error:
             self.access.failed(error)
             return Tick(due=False, next_at=now + STORE_RETRY_S)
-        if self._needs_plan():
-            due_at = self._plan_retry_at if due_at is None else min(due_at, self._plan_retry_at)
         times = [at for at in (due_at, self.recorder.period_end) if at is not None]
         due = due_at is not None and (everything or due_at <= now)
-        if due and self._is_cut_off():
+        if due and self.connections.are_lost():
             return Tick(due=False, next_at=self.recorder.period_end)
         if due and not everything and not self._may_upload():
             return Tick(due=False, next_at=now + NOT_ALLOWED_RETRY_S)
         return Tick(due, min(times, default=None))
 
-    def _is_cut_off(self) -> bool:
-        """Must this process leave gRPC alone, and so its reports to another one? Counted and said once."""
-        from client_sdk.device import fork_gate
-
-        if self._transport is not None or not fork_gate.network_lost():
-            return False
-        if not self._said_cut_off:
-            self._said_cut_off = True
-            self.recorder.count(FORKED_IN_UPLOAD)
-            self.access.outages().begin(
-                "network", "this process was forked in the middle of an upload; another one sends what waits on disk"
-            )
-        return True
+    def _due_at(self, store: DeviceStore) -> float | None:
+        """When the next report, deletion request or plan is to be asked for. Raises StorageError."""
+        waiting = [store.next_due() if self.recording else None, store.next_deletion()]
+        if self._needs_plan():
+            waiting.append(self.plans.retry_at)
+        return min((at for at in waiting if at is not None), default=None)
 
     def _needs_plan(self) -> bool:
-        return self.recording and self.recorder.plan is None
+        return self.recording and self.plans.is_missing
 
     def _may_upload(self) -> bool:
         ask = self.settings.can_upload
@@ -225,7 +176,7 @@ class Engine:
             return False
 
     async def send(self, *, everything: bool) -> None:
-        """Fetch the plan if there is none, then send."""
+        """Have forgotten who is to be forgotten, fetch the plan if there is none, then send."""
         try:
             await self.upload(everything=everything, before_send=None)
         except StorageError as error:
@@ -233,35 +184,43 @@ class Engine:
 
     async def upload(self, *, everything: bool, before_send: BeforeSend | None) -> UploadSummary:
         """One pass over the spool, one at a time. Raises StorageError, and what `before_send` raises."""
-        if self._is_cut_off():
-            return await self._wait_for(self._seal_only)
+        if self.connections.are_lost():
+            return await self.wait_for(self._seal_only)
         if self._uploading:
-            from client_sdk.device.views import UploadSummary
-
-            return UploadSummary(failed={UPLOAD_UNDER_WAY: 1})
+            return _summary(failed={UPLOAD_UNDER_WAY: 1})
         self._uploading = True
         try:
-            delivery, store = await self._wait_for(self._delivery_and_store)
-            if self._needs_plan():
-                await self._fetch_plan(delivery, store)
-            return await delivery.run(store, everything=everything, before_send=before_send)
+            failed = await self.departure.run(everything=everything)
+            summary = await self._send_reports(everything=everything, before_send=before_send)
+            summary.failed.update(failed)
+            return summary
         finally:
             self._uploading = False
+
+    async def _send_reports(self, *, everything: bool, before_send: BeforeSend | None) -> UploadSummary:
+        if not self.recording:
+            return _summary()
+        guard = self.departure.unless_withdrawn(before_send)
+        delivery, store = await self.wait_for(self._delivery_and_store)
+        if self._needs_plan():
+            await self._fetch_plan(delivery, store)
+        summary = await delivery.run(store, everything=everything, before_send=guard)
+        if self.plans.wants_refetch(delivery):
+            await self._fetch_plan(delivery, store)
+        return summary
 
     def _delivery_and_store(self) -> tuple[Delivery, DeviceStore]:
         """Both ready; in an asyncio host the first time's imports and repairs leave its loop alone too."""
         if not self.settings.background:
             self.sealer.seal_ended()
-        return self.delivery(), self.access.store()
+        return self.connections.delivery(), self.access.store()
 
     def _seal_only(self) -> UploadSummary:
         """What a process without a network can do for its reports."""
-        from client_sdk.device.views import UploadSummary
-
         self.sealer.seal_ended()
-        return UploadSummary(waiting=self.access.store().waiting(), failed={FORKED_IN_UPLOAD: 1})
+        return _summary(waiting=self.access.store().waiting(), failed={FORKED_IN_UPLOAD: 1})
 
-    async def _wait_for(self, job: Callable[[], Result]) -> Result:
+    async def wait_for(self, job: Callable[[], Result]) -> Result:
         from client_sdk.device import fork_gate
 
         with fork_gate.closed():
@@ -270,29 +229,27 @@ class Engine:
         return await run_job(job, off_loop=not self.settings.background)
 
     async def _fetch_plan(self, delivery: Delivery, store: DeviceStore) -> None:
-        from client_sdk.device.delivery import COLLECTOR, failure_reason
-
-        try:
-            plan = await delivery.fetch_plan(store)
-        except StorageError:
-            raise
-        except (TelemetryError, TimeoutError) as error:
-            self._plan_retry_at = self.clock() + PLAN_RETRY_S
-            self.recorder.count(f"plan_{failure_reason(error)}")
-            self.access.outages().begin(COLLECTOR, f"plan not fetched ({failure_reason(error)}); tried again later")
+        missing = self.plans.is_missing
+        plan = await self.plans.fetch(delivery, store)
+        if plan is None or not self.recording:
             return
-        if self.recording:
-            await self._wait_for(lambda: self.sealer.open_period(plan))
+        if missing:
+            await self.wait_for(lambda: self.sealer.open_period(plan))
+        else:
+            self.recorder.adopt(plan)
 
     def wait_until_sent(self, deadline: float) -> bool:
-        """Have everything sent; True when nothing waits at `deadline` (monotonic seconds). Raises StorageError."""
+        """Have everything sent, and the plan fetched; True when that is done by `deadline` (monotonic seconds).
+
+        Raises StorageError.
+        """
         store, uploader, everything = self.access.store(), self.uploader(), True
-        while store.waiting():
-            if self._is_cut_off():
+        while store.waiting() or store.next_deletion() is not None or self._needs_plan():
+            if self.connections.are_lost():
                 return False
             left_s = deadline - time.monotonic()
             if not everything:
-                due_at = store.next_due()
+                due_at = self._due_at(store)
                 wait_s = left_s if due_at is None else max(due_at - self.clock(), SHORTEST_WAIT_S)
                 if wait_s >= left_s:  # put off beyond the deadline: say so now
                     return False
@@ -319,12 +276,19 @@ class Engine:
                 self.access.keep_counts()
         except StorageError as error:
             self.access.failed(error)
-        self._leave_uploader(self._in_round, timeout_s)
+        self.leave_uploader(lambda: self.connections.in_round, timeout_s)
 
-    def _leave_uploader(self, in_round: Callable[[], bool], timeout_s: float) -> None:
+    def leave_uploader(self, in_round: Callable[[], bool], timeout_s: float) -> None:
         uploader, self._uploader = self._uploader, None
         if uploader is not None:
             uploader.leave(self, in_round=in_round, timeout_s=timeout_s)
 
-    def _in_round(self) -> bool:
-        return self._delivery is not None and self._delivery.in_round
+
+def _summary(*, waiting: int = 0, failed: dict[str, int] | None = None) -> UploadSummary:
+    """Of an upload that sent no report."""
+    from client_sdk.device import fork_gate
+
+    with fork_gate.closed():
+        from client_sdk.device.views import UploadSummary
+
+    return UploadSummary(waiting=waiting, failed=failed or {})

@@ -24,6 +24,7 @@ SEED_BYTES = 32
 MIRROR_MAX_BYTES = 4096
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_ADVICE = "give a data_dir that this app's user may write to"
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -45,6 +46,8 @@ def prepare_folder(data_dir: str) -> str:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         status = os.stat(folder)
+    except (FileExistsError, NotADirectoryError):
+        raise StorageError(f"data_dir {folder}: it, or a part of its path, is a file; give a folder") from None
     except OSError as error:
         raise storage_error(error, folder) from None
     if os.name == "posix" and status.st_mode & stat.S_IWOTH:
@@ -80,7 +83,9 @@ def storage_error(error: OSError, path: str) -> StorageError:
     if error.errno in _FULL_ERRNOS:
         return StoreUnavailableError(f"{path}: the disk is full; free some space, nothing was sent or lost")
     if error.errno == errno.EROFS:
-        return StoreUnavailableError(f"{path}: the file system is read-only")
+        return StoreUnavailableError(f"{path}: the file system is read-only; {_ADVICE}")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return StorageError(f"{path}: permission denied; {_ADVICE}")
     reason = error.strerror or type(error).__name__
     if error.errno in (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN):
         return StoreUnavailableError(f"{path}: {reason}")
@@ -91,12 +96,14 @@ def storage_error(error: OSError, path: str) -> StorageError:
 class Mirror:
     """What outlives a lost or rolled-back ledger: the identity's seed and what has been spent, ever.
 
-    total_micro: the ledger held at least this. pending_micro: a charge up to here was about to commit.
+    total_micro: the ledger held at least this. pending_micro: a charge up to here was about to commit. opted_out: the
+    user did, so a lost ledger must not begin to record again.
     """
 
     seed: bytes = field(repr=False)
     total_micro: int
     pending_micro: int | None = None
+    opted_out: bool = False
 
     @property
     def highest_micro(self) -> int:
@@ -122,9 +129,12 @@ def _parse_mirror(raw: bytes, path: str) -> Mirror:
     try:
         document = json.loads(raw)
         mirror = Mirror(
-            bytes.fromhex(document["seed"]), document["total_micro_epsilon"], document["pending_micro_epsilon"]
+            bytes.fromhex(document["seed"]),
+            document["total_micro_epsilon"],
+            document["pending_micro_epsilon"],
+            document.get("opted_out", False) is True,
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StoreDamagedError(f"{path}: not readable") from None
     amounts_hold = _is_amount(mirror.total_micro) and (mirror.pending_micro is None or _is_amount(mirror.pending_micro))
     if len(mirror.seed) != SEED_BYTES or not amounts_hold:
@@ -143,6 +153,7 @@ def write_mirror(folder: str, mirror: Mirror, *, sync: bool = True) -> None:
             "seed": mirror.seed.hex(),
             "total_micro_epsilon": mirror.total_micro,
             "pending_micro_epsilon": mirror.pending_micro,
+            **({"opted_out": True} if mirror.opted_out else {}),
         }
     )
     path, new_path = os.path.join(folder, MIRROR_NAME), os.path.join(folder, MIRROR_NEW_NAME)
@@ -158,6 +169,15 @@ def write_mirror(folder: str, mirror: Mirror, *, sync: bool = True) -> None:
         os.replace(new_path, path)
         if sync:
             sync_folder(folder)
+    except OSError as error:
+        raise storage_error(error, path) from None
+
+
+def remove_damaged(folder: str) -> None:
+    """Delete a damaged store that was put aside, if there is one."""
+    path = os.path.join(folder, DAMAGED_NAME)
+    try:
+        _remove_leftover(path)
     except OSError as error:
         raise storage_error(error, path) from None
 

@@ -39,7 +39,7 @@ def open_state(seal_key: bytes, plan: Plan, period_start: int, sealed: bytes) ->
     context = _context(plan.hash, period_start)
     try:
         raw = _cipher(seal_key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
-        return PeriodState.load(plan, raw)
+        return PeriodState.load(plan, raw, period_start)
     except (InvalidTag, ValueError, StorageError):
         return None
 

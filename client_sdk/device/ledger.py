@@ -77,17 +77,35 @@ def plan_limits(db: sqlite3.Connection, plan_name: str, stated: Limits) -> Limit
     return stated.lowered_to(Limits(rolling_24h=row["rolling_24h"], lifetime=row["lifetime"]))
 
 
-def remember_plan(db: sqlite3.Connection, sealed: SealedReport) -> bool:
-    """Keep the strictest limits seen under this plan's name. False: this version has another period, refuse it."""
+def remember_plan(db: sqlite3.Connection, sealed: SealedReport) -> RefusalReason | None:
+    """Keep the strictest limits seen under this plan's name. A reason: it contradicts what was used before."""
     row = db.execute("SELECT period_s FROM plan_limits WHERE plan_name = ?", (sealed.plan_name,)).fetchone()
     if row is not None and row["period_s"] != sealed.period_s:
-        return False
+        return RefusalReason.PLAN_PERIOD_CHANGED
+    if not remember_version(db, sealed.plan_name, sealed.plan_version, sealed.plan_hash):
+        return RefusalReason.PLAN_CHANGED_WITHOUT_VERSION
     limits = plan_limits(db, sealed.plan_name, sealed.plan_limits)
     db.execute(
         "INSERT OR REPLACE INTO plan_limits VALUES (?, ?, ?, ?)",
         (sealed.plan_name, sealed.period_s, limits.rolling_24h, limits.lifetime),
     )
+    return None
+
+
+def remember_version(db: sqlite3.Connection, plan_name: str, version: int, plan_hash: bytes) -> bool:
+    """From now on this number is this plan's. False: it is another one's."""
+    if not is_same_version(db, plan_name, version, plan_hash):
+        return False
+    db.execute("INSERT OR IGNORE INTO plan_versions VALUES (?, ?, ?)", (plan_name, version, plan_hash))
     return True
+
+
+def is_same_version(db: sqlite3.Connection, plan_name: str, version: int, plan_hash: bytes) -> bool:
+    """Is this what stood under the number before, if anything did?"""
+    row = db.execute(
+        "SELECT plan_hash FROM plan_versions WHERE plan_name = ? AND version = ?", (plan_name, version)
+    ).fetchone()
+    return row is None or row["plan_hash"] == plan_hash
 
 
 def damage(db: sqlite3.Connection) -> tuple[str, int] | None:

@@ -16,8 +16,16 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from client_sdk.device import ledger
-from client_sdk.device.database import JOURNAL_SUFFIX, check_integrity, create_schema, schema_version, transaction
+from client_sdk.device import forgetting, ledger
+from client_sdk.device.database import (
+    JOURNAL_SUFFIX,
+    check_integrity,
+    create_schema,
+    migrate,
+    schema_version,
+    seed_of,
+    transaction,
+)
 from client_sdk.device.files import (
     DAMAGED_NAME,
     MIRROR_NAME,
@@ -51,6 +59,7 @@ def _create_or_check(path: str, mirror: Mirror | None, busy_timeout_s: float, *,
     with transaction(path, busy_timeout_s) as db:
         if schema_version(db) != 0:
             check_integrity(db, path)
+            migrate(db)
             compare(db, mirror)
             return
         create_schema(db, path)
@@ -58,6 +67,8 @@ def _create_or_check(path: str, mirror: Mirror | None, busy_timeout_s: float, *,
         db.execute("INSERT INTO identity (one, seed) VALUES (1, ?)", (seed,))
         if lost or mirror is not None:
             ledger.mark_damaged(db, "ledger lost", 0 if mirror is None else mirror.highest_micro)
+        if mirror is not None and mirror.opted_out:
+            forgetting.remember_opt_out(db)
 
 
 def _put_aside(folder: str, path: str) -> None:
@@ -82,7 +93,7 @@ def compare(db: sqlite3.Connection, mirror: Mirror | None) -> None:
     """Mark the ledger where the mirror knows of more charges, or of another identity."""
     if mirror is None:
         return
-    if mirror.seed != seed_of(db):
+    if mirror.seed != seed_of(db) and not forgetting.is_left(db, mirror.seed):
         ledger.mark_damaged(db, "identity and mirror differ", mirror.highest_micro)
     elif ledger.total_micro(db) < mirror.total_micro and ledger.damage(db) is None:
         ledger.mark_damaged(db, "ledger older than its mirror", mirror.highest_micro)
@@ -97,14 +108,6 @@ def settle_mirror(folder: str, path: str, busy_timeout_s: float) -> None:
     with transaction(path, busy_timeout_s) as db:
         found = ledger.damage(db)
         total = max(ledger.total_micro(db), 0 if found is None else found[1])
-        wanted = Mirror(seed_of(db), total)
+        wanted = Mirror(seed_of(db), total, opted_out=forgetting.is_opted_out(db))
         if readable_mirror(folder)[0] != wanted:
             write_mirror(folder, wanted, sync=not refuse_link(os.path.join(folder, MIRROR_NAME)))
-
-
-def seed_of(db: sqlite3.Connection) -> bytes:
-    """The identity's seed: 32 bytes, secret."""
-    row = db.execute("SELECT seed FROM identity").fetchone()
-    if row is None or not isinstance(row[0], bytes) or len(row[0]) != SEED_BYTES:
-        raise StoreDamagedError("the identity is not readable")
-    return bytes(row[0])

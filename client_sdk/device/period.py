@@ -27,12 +27,12 @@ class OpenPeriod:
     __slots__ = ("adders", "end", "opened_at", "plan", "readings", "start", "state")
 
     def __init__(self, plan: Plan, now: float, state: PeriodState | None = None, start: int | None = None) -> None:
+        self.plan = plan
+        self.start = plan.period_start(now) if start is None else start
         if state is None:
             from client_sdk.report import PeriodState
 
-            state = PeriodState(plan)
-        self.plan = plan
-        self.start = plan.period_start(now) if start is None else start
+            state = PeriodState(plan, self.start)
         self.end = self.start + plan.period_s
         self.opened_at = now
         self.state = state
@@ -46,7 +46,9 @@ class OpenPeriod:
         """When its report is too old to be taken, in seconds since the epoch."""
         return self.end + self.plan.max_delay_s
 
-    def seal(self, now: float, entropy: Entropy, *, min_cohort: int, sealed_by: bytes) -> SealedReport:
+    def seal(
+        self, now: float, entropy: Entropy, *, min_cohort: int, sealed_by: bytes, life: int | None
+    ) -> SealedReport:
         """Perturb every metric once and give the report its place in the upload window."""
         from client_sdk.device.records import SealedReport
         from client_sdk.report import make_report, pack_vector
@@ -54,6 +56,7 @@ class OpenPeriod:
         plan = self.plan
         return SealedReport(
             plan_name=plan.name,
+            plan_version=plan.version,
             plan_hash=plan.hash,
             plan_text=plan.text,
             period_start=self.start,
@@ -68,6 +71,7 @@ class OpenPeriod:
             plan_limits=plan_limits(plan),
             seal_id=entropy(ID_BYTES),
             sealed_by=sealed_by,
+            life=life,
         )
 
 

@@ -118,7 +118,7 @@ def make_preview(engine: Engine, *, consent: bool) -> Preview:
 def _report(engine: Engine, period: OpenPeriod, raw: bytes) -> ReportPreview:
     """Perturb a copy of the period's state: its own must be drawn from once only, when it is sealed."""
     plan, now = period.plan, engine.clock()
-    copy = OpenPeriod(plan, period.opened_at, PeriodState.load(plan, raw), period.start)
+    copy = OpenPeriod(plan, period.opened_at, PeriodState.load(plan, raw, period.start), period.start)
     drawn = engine.sealer.perturb(copy, now)
     example = unpack_vector(drawn.report)
     metrics = tuple(

@@ -38,6 +38,7 @@ class Recorder:
         "_ended",
         "_entropy",
         "_guard",
+        "_next_plan",
         "_on_turn",
         "_period",
         "_plan",
@@ -56,6 +57,7 @@ class Recorder:
         self._ended: list[OpenPeriod] = []
         self._readings = 0
         self._plan: Plan | None = None
+        self._next_plan: Plan | None = None
         self._period: OpenPeriod | None = None
         self._adders: Mapping[str, Callable[[Value, Entropy], None]] = {}
         self._refusal = RefusalReason.NO_PLAN
@@ -100,7 +102,13 @@ class Recorder:
                     self._ended.append(period)
                 else:
                     self.count(CLOCK_SET_BACK)
-            self._open(OpenPeriod(plan, now))
+            self._plan, self._next_plan = self._next_plan or plan, None
+            self._open(OpenPeriod(self._plan, now))
+
+    def adopt(self, plan: Plan) -> None:
+        """Record under a later version of the plan, of the same period, from the next period on."""
+        with self._guard:
+            self._next_plan = plan if plan != self._plan else None
 
     def _open(self, period: OpenPeriod) -> None:
         self._period, self._adders = period, period.adders
@@ -110,18 +118,20 @@ class Recorder:
     def begin(self, period: OpenPeriod, *, sealed_already: bool) -> None:
         """Record from here on, into `period`; if some process has sealed it already, from the next one on."""
         with self._guard:
-            self._plan = period.plan
+            self._plan, self._next_plan = period.plan, None
             self._open(period)
             if sealed_already:
                 self.take_open(RefusalReason.PERIOD_SEALED)
             self._start, self._end = ALWAYS, NEVER
 
     def stop(self, reason: RefusalReason) -> None:
-        """Drop all readings and refuse further ones with `reason`."""
+        """Drop all readings, counted, and refuse further ones with `reason`."""
         with self._guard:
-            self.take_open(reason)
+            period = self.take_open(reason)
+            dropped = self._ended if period is None else [*self._ended, period]
+            self.count(reason.value, sum(one.readings for one in dropped))
             self._ended.clear()
-            self._plan = None
+            self._plan = self._next_plan = None
             self._start, self._end = ALWAYS, NEVER
 
     def take_open(self, reason: RefusalReason) -> OpenPeriod | None:

@@ -15,10 +15,11 @@ class SealedReport:
 
     opened_at: when this process opened the period. min_cohort: the device's own floor for contributors.
     seal_id: names this sealing, so that a repeat after an unclear commit is recognised. sealed_by: names the
-    process.
+    process. life: how often the user had opted out when its readings were recorded; None where nobody could say.
     """
 
     plan_name: str
+    plan_version: int
     plan_hash: bytes
     plan_text: str = field(repr=False)
     period_start: int
@@ -33,6 +34,7 @@ class SealedReport:
     plan_limits: Limits
     seal_id: bytes
     sealed_by: bytes
+    life: int | None
 
 
 @dataclass(frozen=True, slots=True)

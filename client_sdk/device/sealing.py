@@ -29,7 +29,10 @@ MAX_UNSTORED = 8
 
 
 class Sealer:
-    """Opens, seals and keeps the periods of one client."""
+    """Opens, seals and keeps the periods of one client.
+
+    life: how often the user had opted out when this client began; None where no store could say.
+    """
 
     def __init__(
         self,
@@ -46,11 +49,12 @@ class Sealer:
         self._access = access
         self._sealed_by = os.urandom(ID_BYTES)
         self._lock = threading.RLock()
+        self.life: int | None = None
         self._unstored: list[tuple[SealedReport, int]] = []  # with the number of its readings
 
     def open_period(self, plan: Plan) -> None:
         """Record under `plan` from here on; go on with what an earlier process kept. Raises StorageError."""
-        now = self._clock()
+        now, self.life = self._clock(), self._access.store().life()
         period = self._kept_period(plan, now) or OpenPeriod(plan, now)
         self._recorder.begin(period, sealed_already=self._access.store().is_sealed(plan.name, period.start))
 
@@ -85,7 +89,11 @@ class Sealer:
         if period is not None:
             sealed = keep.seal_state(key, period.state, period.start, self._entropy)
             plan = period.plan
-            self._access.store().keep_open_period(plan.name, plan.hash, period.start, sealed, self._clock())
+            kept = self._access.store().keep_open_period(
+                plan.name, plan.hash, period.start, sealed, self._clock(), self.life
+            )
+            if not kept:
+                self._recorder.count(RefusalReason.OPTED_OUT.value, period.readings)
 
     def seal_open(self, reason: RefusalReason) -> None:
         """Seal what has ended, and the open period too; its later readings are refused with `reason`."""
@@ -112,7 +120,8 @@ class Sealer:
 
     def perturb(self, period: OpenPeriod, now: float) -> SealedReport:
         """The period as a report. Once for each period: another draw would be another answer."""
-        return period.seal(now, self._entropy, min_cohort=self._settings.min_cohort, sealed_by=self._sealed_by)
+        cohort = self._settings.min_cohort
+        return period.seal(now, self._entropy, min_cohort=cohort, sealed_by=self._sealed_by, life=self.life)
 
     def _store_sealed(self) -> None:
         while self._unstored:
@@ -122,6 +131,9 @@ class Sealer:
             self._access.works()
             if refused in (RefusalReason.PERIOD_SEALED, RefusalReason.OTHER_PROCESS):
                 self._recorder.count(refused.value, readings)  # a report was made, these are not in it
+            elif refused is RefusalReason.OPTED_OUT:  # by another process
+                self._recorder.count(refused.value, readings)
+                self._recorder.stop(refused)
             elif refused is not None:
                 self._recorder.count(refused.value)
             if refused is RefusalReason.LEDGER_DAMAGED:

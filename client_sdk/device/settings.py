@@ -2,8 +2,9 @@
 
 Rules of this file: a setting that cannot work raises ConfigurationError here, with one line that names it,
 never later in the background; plain text is allowed to this machine only; secrets (token, seal key) never
-show in a repr and the token is forgotten when it has been used. Environment: LDP_TELEMETRY_ENDPOINT,
-_DATA_DIR, _CA_FILE, _DISABLED. What it does not do: it opens no connection and creates no file.
+show in a repr and the token is forgotten when it has been used. The registrar is the host's choice or stands in the
+plan that the host gave, never in one that was fetched. Environment: LDP_TELEMETRY_ENDPOINT, _DATA_DIR, _CA_FILE,
+_REGISTRAR, _REGISTRAR_KEY, _DISABLED. What it does not do: it opens no connection and creates no file.
 
 No dataclasses and no `typing` in here: this module is on the path of `from client_sdk import TelemetryClient`.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import os
 
+from client_sdk.device.pem import CERTIFICATE, PRIVATE_KEY, pem_or_none
 from client_sdk.errors import ConfigurationError
 
 TYPE_CHECKING = False
@@ -19,19 +21,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client_sdk.accounting.budget import Amount, Limits
+    from client_sdk.device.tls import TlsSettings
+    from client_sdk.plan.model import Registrar
 
 ENVIRONMENT_PREFIX = "LDP_TELEMETRY_"
 MEMORY_SCHEME = "memory:"
 """Endpoints of the test helpers' in-memory collector begin with this; no byte leaves the process."""
 
 SEAL_KEY_BYTES = 32
+HASH_BYTES = 32
 MAX_TOKEN_CHARS = 256
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 FETCHED_PLAN_24H = "10"
 FETCHED_PLAN_LIFETIME = "3650"
-"""Epsilon a device spends at most under a plan that the collector chose, unless the host says otherwise."""
+"""Epsilon a device spends at most under a plan that is fetched, unless the host says otherwise."""
+
+FETCHED_PLAN_REPORT = "4"
+FETCHED_PLAN_MIN_COHORT = 50
+"""Of a fetched plan without a pin, which is the collector's choice, unless the host says otherwise. Fewer contributors
+than that could be devices of the collector but one; and then the noise of one report is all that holds: at 4 it moves
+nobody's odds by more than 55, and two daily reports fit into the 10 of any 24 hours."""
 
 
 class Settings:
@@ -40,6 +51,8 @@ class Settings:
     __slots__ = (
         "background",
         "can_upload",
+        "client_certificate",
+        "client_key",
         "data_dir",
         "disabled",
         "endpoint",
@@ -47,6 +60,10 @@ class Settings:
         "host_limits",
         "insecure",
         "min_cohort",
+        "plan_hash",
+        "plan_key",
+        "registrar",
+        "registrar_key",
         "root_certificates",
         "seal_key",
     )
@@ -57,7 +74,12 @@ class Settings:
         endpoint: str | None,
         data_dir: str | os.PathLike[str] | None,
         enrolment_token: str | None,
+        registrar: str | None,
+        registrar_key: bytes | str | os.PathLike[str] | None,
+        shipped_registrar: Registrar | None,
         root_certificates: bytes | str | os.PathLike[str] | None,
+        client_certificate: bytes | str | os.PathLike[str] | None,
+        client_key: bytes | str | os.PathLike[str] | None,
         insecure: bool,
         max_epsilon_report: Amount | None,
         max_epsilon_24h: Amount | None,
@@ -66,6 +88,8 @@ class Settings:
         seal_key: bytes | None,
         background: bool,
         can_upload: Callable[[], bool] | None,
+        plan_hash: bytes | str | None,
+        plan_key: bytes | str | os.PathLike[str] | None,
         plan_is_fetched: bool,
         environment: Mapping[str, str],
     ) -> None:
@@ -74,19 +98,45 @@ class Settings:
         self.background = _boolean("background", background)
         self.endpoint = _endpoint(endpoint or environment.get(ENVIRONMENT_PREFIX + "ENDPOINT"), insecure=self.insecure)
         self.data_dir = _folder(data_dir or environment.get(ENVIRONMENT_PREFIX + "DATA_DIR"))
-        self.enrolment_token = _token(enrolment_token)
-        self.root_certificates = _certificates(
-            environment.get(ENVIRONMENT_PREFIX + "CA_FILE") if root_certificates is None else root_certificates
-        )
+        self.enrolment_token = check_token(enrolment_token)
+        self.registrar, self.registrar_key = "", b""
+        if not self.in_memory:  # a collector in memory has its own
+            address, key = (
+                (None, None) if shipped_registrar is None else (shipped_registrar.address, shipped_registrar.key)
+            )
+            address = registrar or environment.get(ENVIRONMENT_PREFIX + "REGISTRAR") or address
+            self.registrar = _registrar(address, insecure=self.insecure)
+            self.registrar_key = _registrar_key(
+                registrar_key or environment.get(ENVIRONMENT_PREFIX + "REGISTRAR_KEY") or key
+            )
+        roots = environment.get(ENVIRONMENT_PREFIX + "CA_FILE") if root_certificates is None else root_certificates
+        self.root_certificates = pem_or_none("root_certificates", roots, CERTIFICATE)
+        self.client_certificate = pem_or_none("client_certificate", client_certificate, CERTIFICATE)
+        self.client_key = pem_or_none("client_key", client_key, PRIVATE_KEY)
+        if (self.client_certificate is None) != (self.client_key is None):
+            raise ConfigurationError("client_certificate and client_key: give both, or neither")
+        self.plan_hash = _plan_hash(plan_hash)
+        self.plan_key = _plan_key(plan_key, plan_is_fetched=plan_is_fetched)
         if plan_is_fetched:  # its numbers are the collector's: only limits from this side bound them
             max_epsilon_24h = FETCHED_PLAN_24H if max_epsilon_24h is None else max_epsilon_24h
             max_epsilon_lifetime = FETCHED_PLAN_LIFETIME if max_epsilon_lifetime is None else max_epsilon_lifetime
+            if self.plan_hash is self.plan_key is None:
+                max_epsilon_report = FETCHED_PLAN_REPORT if max_epsilon_report is None else max_epsilon_report
+                min_cohort = FETCHED_PLAN_MIN_COHORT if min_cohort is None else min_cohort
         self.host_limits = _limits(max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime)
         self.min_cohort = _min_cohort(min_cohort)
         self.seal_key = _seal_key(seal_key)
         if can_upload is not None and not callable(can_upload):
             raise ConfigurationError("can_upload: must be a function without arguments that returns True or False")
         self.can_upload = can_upload
+
+    def tls(self, *, off_loop: bool) -> TlsSettings | None:
+        """For a channel; None: plain text. off_loop: the caller's loop has other things to do."""
+        if self.insecure:
+            return None
+        from client_sdk.device.tls import TlsSettings
+
+        return TlsSettings(self.root_certificates, self.client_certificate, self.client_key, off_loop)
 
     @property
     def in_memory(self) -> bool:
@@ -118,16 +168,41 @@ def _endpoint(value: str | None, *, insecure: bool) -> str:
         )
     if value.startswith(MEMORY_SCHEME):
         return value
+    _check_address("endpoint", value, "collector.example:443", insecure=insecure)
+    return value
+
+
+def _registrar(value: str | None, *, insecure: bool) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(
+            "registrar: give the HOST:PORT of who certifies this fleet's devices, ship a plan with a [registrar] table "
+            f"(`ldp-collector registrar init` prints it), or set {ENVIRONMENT_PREFIX}REGISTRAR"
+        )
+    _check_address("registrar", value, "registrar.example:443", insecure=insecure)
+    return value
+
+
+def _registrar_key(value: object) -> bytes:
+    if not value:
+        raise ConfigurationError(
+            "registrar_key: give the registrar's public key (32 bytes, 64 hex digits or a file of them), ship a "
+            f"plan with a [registrar] table, or set {ENVIRONMENT_PREFIX}REGISTRAR_KEY"
+        )
+    from client_sdk.files import load_public_key
+
+    return load_public_key(value, "registrar_key")
+
+
+def _check_address(name: str, value: str, example: str, *, insecure: bool) -> None:
     host, separator, port = value.rpartition(":")
     host_holds = host and not set(host) & set("/@?# \t\r\n") and (":" not in host or host.startswith("["))
     if not (separator and host_holds and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigurationError(f"endpoint: {value!r} is not HOST:PORT, e.g. 'collector.example:443'")
+        raise ConfigurationError(f"{name}: {value!r} is not HOST:PORT, e.g. {example!r}")
     if insecure and not is_loopback(host):
         raise ConfigurationError(
             "insecure: plain text is allowed to this machine only (127.0.0.0/8, ::1, localhost); "
-            "leave insecure out and give root_certificates for an own CA"
+            f"leave insecure out and give root_certificates for an own CA ({name})"
         )
-    return value
 
 
 def is_loopback(host: str) -> bool:
@@ -153,26 +228,31 @@ def _folder(value: str | os.PathLike[str] | None) -> str:
     return path
 
 
-def _token(value: str | None) -> str | None:
+def check_token(value: str | None) -> str | None:
+    """An enrolment token as the host gave it. Raises ConfigurationError."""
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_TOKEN_CHARS):
         raise ConfigurationError(f"enrolment_token: must be text of 1 to {MAX_TOKEN_CHARS} characters")
     return value
 
 
-def _certificates(value: bytes | str | os.PathLike[str] | None) -> bytes | None:
+def _plan_hash(value: bytes | str | None) -> bytes | None:
+    if isinstance(value, str) and len(value) == 2 * HASH_BYTES and set(value.lower()) <= set("0123456789abcdef"):
+        value = bytes.fromhex(value)
+    if value is None or (isinstance(value, bytes) and len(value) == HASH_BYTES):
+        return value
+    raise ConfigurationError(
+        f"plan_hash: must be the plan's hash, {2 * HASH_BYTES} hex digits, as `ldp-collector plan check` prints it"
+    )
+
+
+def _plan_key(value: bytes | str | os.PathLike[str] | None, *, plan_is_fetched: bool) -> bytes | None:
     if value is None:
         return None
-    data, name = value, "root_certificates"
-    if isinstance(value, (str, os.PathLike)):
-        name = f"root_certificates: {os.fspath(value)!r}"
-        try:
-            with open(value, "rb") as file:
-                data = file.read(4 << 20)
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    if not isinstance(data, bytes) or b"-----BEGIN CERTIFICATE-----" not in data:
-        raise ConfigurationError(f"{name}: must hold certificates in PEM form")
-    return data
+    if not plan_is_fetched:
+        raise ConfigurationError("plan_key: for a plan that is fetched; one that the app ships is believed as it is")
+    from client_sdk.files import load_public_key
+
+    return load_public_key(value, "plan_key")
 
 
 def _limits(report: Amount | None, rolling_24h: Amount | None, lifetime: Amount | None) -> Limits:

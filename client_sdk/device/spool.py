@@ -64,7 +64,7 @@ def count(db: sqlite3.Connection, reason: str, amount: int = 1) -> None:
 def insert(db: sqlite3.Connection, sealed: SealedReport) -> None:
     """A report begins to wait, with the plan that it was made under; the oldest beyond the caps are given up."""
     db.execute(
-        "INSERT OR IGNORE INTO plans VALUES (?, ?, ?, NULL)",
+        "INSERT OR IGNORE INTO plans VALUES (?, ?, ?, NULL, NULL)",
         (sealed.plan_hash, sealed.plan_name, sealed.plan_text),
     )
     db.execute(

@@ -11,24 +11,18 @@ with its mirror: only the collector's total can.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 
 from client_sdk.accounting.budget import Limits
-from client_sdk.device import ledger, spool
-from client_sdk.device.database import BUSY_TIMEOUT_S, schema_version, transaction
-from client_sdk.device.files import (
-    DATABASE_NAME,
-    Mirror,
-    StoreDamagedError,
-    StoreUnavailableError,
-    prepare_folder,
-    write_mirror,
-)
-from client_sdk.device.opening import compare, open_store, readable_mirror, seed_of, settle_mirror
+from client_sdk.device import forgetting, ledger, spool
+from client_sdk.device.database import seed_of
+from client_sdk.device.files import Mirror, write_mirror
+from client_sdk.device.opening import compare, readable_mirror
 from client_sdk.device.records import LogEntry, SealedReport, WaitingReport
+from client_sdk.device.store_deletions import DeletionStore
+from client_sdk.device.store_plans import PlanStore
 from client_sdk.errors import BudgetExceededError, RefusalReason
 
 LEASE_S = 1800.0
@@ -39,65 +33,29 @@ class _RollBackError(Exception):
     """Ends a transaction that was only tried; never leaves this file."""
 
 
-class DeviceStore:
-    """The device's store in `data_dir`. Opening creates, checks, and repairs what is damaged.
+class DeviceStore(PlanStore, DeletionStore):
+    """The device's store in `data_dir`: its ledger and spool here, its plans and deletions in its bases."""
 
-    Raises StoreUnavailableError where it cannot be used now, StorageError where it never can.
-    """
+    # --- identity -------------------------------------------------------------------------------------
 
-    def __init__(self, data_dir: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
-        self.folder = prepare_folder(data_dir)
-        self.path = os.path.join(self.folder, DATABASE_NAME)
-        self.busy_timeout_s = busy_timeout_s
-        self._reopen()
-
-    def __repr__(self) -> str:
-        return f"DeviceStore({self.folder!r})"
-
-    def _reopen(self) -> None:
-        open_store(self.folder, self.path, self.busy_timeout_s)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with transaction(self.path, self.busy_timeout_s) as db:
-                if schema_version(db) == 0:
-                    raise StoreDamagedError(f"{self.path}: empty")
-                yield db
-        except StoreDamagedError:
-            self._reopen()
-            raise StoreUnavailableError(
-                f"{self.path}: was damaged and is put aside; the budget counts as used up until reset_ledger()"
-            ) from None
-
-    # --- identity and plans ---------------------------------------------------------------------------
-
-    def identity(self) -> tuple[bytes, bool]:
-        """The identity's seed (32 bytes, secret) and whether a collector has enrolled it."""
+    def identity(self) -> bytes:
+        """The identity's seed (32 bytes, secret)."""
         with self._transaction() as db:
-            enrolled = db.execute("SELECT enrolled_at FROM identity").fetchone()[0] is not None
-            return seed_of(db), enrolled
+            return seed_of(db)
 
-    def set_enrolled(self, now: float) -> None:
-        """A collector has taken this identity on its list."""
+    def certificate(self) -> bytes | None:
+        """The registrar's word for the identity, as it was kept, or None."""
         with self._transaction() as db:
-            db.execute("UPDATE identity SET enrolled_at = ?", (now,))
+            found = db.execute("SELECT certificate FROM identity").fetchone()[0]
+            return None if found is None else bytes(found)
 
-    def pinned_plan(self) -> str | None:
-        """Text of the plan that was fetched once, or None."""
-        with self._transaction() as db:
-            row = db.execute(
-                "SELECT text FROM plans WHERE pinned_at IS NOT NULL ORDER BY pinned_at DESC LIMIT 1"
-            ).fetchone()
-            return None if row is None else str(row[0])
-
-    def pin_plan(self, name: str, plan_hash: bytes, text: str, now: float) -> None:
-        """Keep a fetched plan for good."""
+    def keep_certificate(self, certificate: bytes, reason: str, now: float) -> None:
+        """Keep a certificate in place of the one before, counted under `reason`."""
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO plans VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO UPDATE SET pinned_at = excluded.pinned_at",
-                (plan_hash, name, text, now),
+                "UPDATE identity SET certificate = ?, enrolled_at = coalesce(enrolled_at, ?)", (certificate, now)
             )
+            spool.count(db, reason)
 
     # --- the ledger -----------------------------------------------------------------------------------
 
@@ -105,7 +63,7 @@ class DeviceStore:
         """Charge and spool in one transaction. None: done. A reason: nothing was charged, nothing will leave."""
         refused = self._seal(sealed, host_limits)
         if refused is None:
-            settle_mirror(self.folder, self.path, self.busy_timeout_s)
+            self._settle_mirror()
         return refused
 
     def _seal(self, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
@@ -125,12 +83,15 @@ class DeviceStore:
     def _refusal(self, db: sqlite3.Connection, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
         """Why this charge is not to be made, or None."""
         compare(db, readable_mirror(self.folder)[0])
+        if forgetting.is_opted_out(db) or sealed.life not in (None, forgetting.life(db)):
+            return RefusalReason.OPTED_OUT
         if ledger.damage(db) is not None:
             return RefusalReason.LEDGER_DAMAGED
         if len(sealed.report) > spool.MAX_BYTES:
             return RefusalReason.TOO_LARGE
-        if not ledger.remember_plan(db, sealed):
-            return RefusalReason.PLAN_PERIOD_CHANGED
+        contradiction = ledger.remember_plan(db, sealed)
+        if contradiction is not None:
+            return contradiction
         plan_limits = ledger.plan_limits(db, sealed.plan_name, sealed.plan_limits)
         try:
             ledger.check(db, sealed.plan_name, sealed.micro_epsilon, plan_limits, host_limits, sealed.sealed_at)
@@ -184,7 +145,7 @@ class DeviceStore:
         """The host's explicit word that a damaged ledger may be used again. Returns the lifetime total, micro."""
         with self._transaction() as db:
             total = ledger.reset(db, now)
-        settle_mirror(self.folder, self.path, self.busy_timeout_s)
+        self._settle_mirror()
         return total
 
     # --- the spool ------------------------------------------------------------------------------------
@@ -250,14 +211,23 @@ class DeviceStore:
                 spool.count(db, outcome)
 
     def postpone(
-        self, key: tuple[str, int], not_before: float, reason: str, *, failed: bool, everything: bool = False
+        self,
+        key: tuple[str, int],
+        not_before: float,
+        reason: str,
+        *,
+        failed: bool,
+        everything: bool = False,
+        cause: str | None = None,
     ) -> None:
-        """Try again later, counted under `reason`; `everything`: the collector itself is out of reach."""
+        """Try again later, counted under `reason` (and `cause`); `everything`: the collector itself is out of reach."""
         with self._transaction() as db:
             spool.postpone(db, key, not_before, failed=failed)
             if everything:
                 spool.postpone_all(db, not_before)
             spool.count(db, reason)
+            if cause is not None:
+                spool.count(db, cause)
 
     def withdraw(self, reason: RefusalReason, now: float) -> None:
         """Drop everything that waits, counted, and open periods that were kept. Nothing is refunded."""
@@ -267,13 +237,18 @@ class DeviceStore:
 
     # --- open periods, sealed with the host's key -----------------------------------------------------
 
-    def keep_open_period(self, plan_name: str, plan_hash: bytes, period_start: int, sealed: bytes, now: float) -> None:
-        """Keep an open period's ciphertext for the next process."""
+    def keep_open_period(
+        self, plan_name: str, plan_hash: bytes, period_start: int, sealed: bytes, now: float, life: int | None
+    ) -> bool:
+        """Keep an open period's ciphertext for the next process. False: the user has opted out meanwhile."""
         with self._transaction() as db:
+            if forgetting.is_opted_out(db) or life not in (None, forgetting.life(db)):
+                return False
             db.execute(
                 "INSERT OR REPLACE INTO open_periods VALUES (?, ?, ?, ?, ?)",
                 (plan_name, period_start, plan_hash, sealed, now),
             )
+        return True
 
     def take_open_periods(self, plan_name: str) -> list[tuple[bytes, int, bytes]]:
         """(plan hash, period start, ciphertext) of every kept period, oldest first; they are here no more."""

@@ -11,16 +11,29 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from client_sdk.device import fork_gate
-from client_sdk.errors import TelemetryError
+from client_sdk.device.connections import FORKED_IN_UPLOAD
+from client_sdk.device.tls import TlsSettings
+from client_sdk.errors import TelemetryError, WireError
 from client_sdk.secagg.messages import CollectorMessage, ParticipantMessage
+from client_sdk.tls_faults import TlsFault
 from client_sdk.wire import methods
 from client_sdk.wire.limits import MAX_COLLECTOR_MESSAGE_BYTES, MAX_PARTICIPANT_MESSAGE_BYTES
-from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire.messages import (
+    DeleteRequest,
+    DeleteResponse,
+    DocumentPiece,
+    EnrolRequest,
+    EnrolResponse,
+    GetPlanRequest,
+    GetPlanResponse,
+    RenewRequest,
+    RenewResponse,
+)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -29,6 +42,7 @@ UNARY_TIMEOUT_S = 10.0
 GOODBYE_S = 1.0
 FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 
+UNAVAILABLE = "unavailable"
 _OUT_OF_REACH = frozenset({"unavailable", "deadline_exceeded", "unknown", "internal", "unimplemented"})
 _LASTING = frozenset(
     {"unauthenticated", "permission_denied", "invalid_argument", "failed_precondition", "unimplemented", "not_found"}
@@ -36,11 +50,11 @@ _LASTING = frozenset(
 
 
 class CallFailedError(TelemetryError):
-    """A call to the collector failed. `status`: gRPC's word for it in lower case; the details are not kept."""
+    """A call failed. `status`: gRPC's word for it in lower case; the details are not kept."""
 
     def __init__(self, status: str) -> None:
         self.status = status
-        super().__init__(f"the collector could not be asked ({status})")
+        super().__init__(f"the other end could not be asked ({status})")
 
     @property
     def out_of_reach(self) -> bool:
@@ -51,6 +65,19 @@ class CallFailedError(TelemetryError):
     def lasting(self) -> bool:
         """Is the same call likely to be refused for long?"""
         return self.status in _LASTING
+
+
+class TlsFailedError(CallFailedError):
+    """The other end's certificate does not hold; nothing was sent. `status`: tls_expired, tls_authority, ..."""
+
+    def __init__(self, fault: TlsFault) -> None:
+        super().__init__(f"tls_{fault.value}")
+        self.fault = fault
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Any other call would fail alike."""
+        return True
 
 
 class Stream(Protocol):
@@ -70,13 +97,19 @@ class Stream(Protocol):
 
 
 class Connection(Protocol):
-    """An open channel to one collector."""
+    """An open channel to one collector, or to a registrar (`enrol` and `renew`)."""
 
     async def enrol(self, request: EnrolRequest) -> EnrolResponse:
-        """Trade a token for a place on the list. Raises CallFailedError, WireError."""
+        """Trade a token for a certificate. Raises CallFailedError, WireError."""
+
+    async def renew(self, request: RenewRequest) -> RenewResponse:
+        """A later certificate for the last one. Raises CallFailedError, WireError."""
 
     async def get_plan(self, request: GetPlanRequest) -> GetPlanResponse:
         """Fetch a plan. Raises CallFailedError, WireError."""
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse:
+        """Have an identity forgotten. Raises CallFailedError, WireError."""
 
     def participate(self) -> Stream:
         """Open a participant's stream."""
@@ -87,6 +120,12 @@ class Transport(Protocol):
 
     def connect(self) -> Any:
         """An async context manager that yields a Connection."""
+
+
+class MemoryTransport(Transport, Protocol):
+    """Collector and registrar of the test helpers, in this process."""
+
+    registrar_key: bytes
 
 
 def import_grpc() -> Any:
@@ -111,45 +150,80 @@ def import_grpc() -> Any:
 class GrpcTransport:
     """gRPC over TLS, or over plain text to this machine."""
 
-    def __init__(self, endpoint: str, root_certificates: bytes | None, *, insecure: bool) -> None:
+    def __init__(self, endpoint: str, tls: TlsSettings | None) -> None:
+        """`tls`: None for plain text."""
         self._endpoint = endpoint
-        self._root_certificates = root_certificates
-        self._insecure = insecure
+        self._tls = tls
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Connection]:
-        """A channel of its own for one upload run."""
+    async def connect(self) -> AsyncIterator[_GrpcConnection]:
+        """A channel of its own for one upload run. CallFailedError where this process must leave gRPC alone."""
+        if fork_gate.network_lost():
+            raise CallFailedError(FORKED_IN_UPLOAD)
         aio = import_grpc().aio
         options = [
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
+            # a compressed message arrives as it is, and is malformed: nothing small can become large here
+            ("grpc.per_message_decompression", 0),
             ("grpc.max_send_message_length", MAX_PARTICIPANT_MESSAGE_BYTES),
             ("grpc.max_receive_message_length", MAX_COLLECTOR_MESSAGE_BYTES),
         ]
-        if self._insecure:
+        if self._tls is None:
             # a proxy of the environment must not see what was promised to stay on this machine
             options.append(("grpc.enable_http_proxy", 0))
         with fork_gate.connected():
-            if self._insecure:
+            if self._tls is None:
                 channel = aio.insecure_channel(self._endpoint, options=options)
             else:
-                credentials = import_grpc().ssl_channel_credentials(root_certificates=self._root_certificates)
-                channel = aio.secure_channel(self._endpoint, credentials, options=options)
+                channel = aio.secure_channel(self._endpoint, self._tls.channel_credentials(), options=options)
             try:
-                yield _GrpcConnection(channel)
+                yield _GrpcConnection(channel, self._failure)
             finally:
                 await channel.close()
 
+    async def _failure(self, status: str) -> CallFailedError:
+        """What a call that failed like this is to be raised as."""
+        fault = await self._tls.fault(self._endpoint) if self._tls is not None and status == UNAVAILABLE else None
+        return CallFailedError(status) if fault is None else TlsFailedError(fault)
+
+
+Failure = Callable[[str], Awaitable[CallFailedError]]
+
 
 class _GrpcConnection:
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, failure: Failure) -> None:
         self._channel = channel
+        self._failure = failure
 
     async def enrol(self, request: EnrolRequest) -> EnrolResponse:
         return await self._unary(methods.ENROL_METHOD, request)
 
+    async def renew(self, request: RenewRequest) -> RenewResponse:
+        return await self._unary(methods.RENEW_METHOD, request)
+
     async def get_plan(self, request: GetPlanRequest) -> GetPlanResponse:
         return await self._unary(methods.GET_PLAN_METHOD, request)
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse:
+        return await self._unary(methods.DELETE_METHOD, request)
+
+    async def document(
+        self, method: methods.Method[Request, DocumentPiece], request: Request, metadata: list[tuple[str, bytes]]
+    ) -> bytes:
+        """All pieces of an answer. Raises CallFailedError, WireError."""
+        from grpc import RpcError
+
+        data = bytearray()
+        call = self._channel.unary_stream(method.path)
+        try:
+            async for piece in call(method.request_to_wire(request), timeout=UNARY_TIMEOUT_S, metadata=metadata):
+                data += method.response_from_wire(piece).data
+                if len(data) > MAX_COLLECTOR_MESSAGE_BYTES:
+                    raise WireError(f"a document above {MAX_COLLECTOR_MESSAGE_BYTES} bytes")
+        except RpcError as error:
+            raise await self._failure(_status_of(error)) from None
+        return bytes(data)
 
     async def _unary(self, method: methods.Method[Request, Response], request: Request) -> Response:
         from grpc import RpcError
@@ -158,18 +232,20 @@ class _GrpcConnection:
             call = self._channel.unary_unary(method.path)
             answer = await call(method.request_to_wire(request), timeout=UNARY_TIMEOUT_S)
         except RpcError as error:
-            raise _failed(error) from None
+            raise await self._failure(_status_of(error)) from None
         return method.response_from_wire(answer)
 
     def participate(self) -> Stream:
-        return _GrpcStream(self._channel.stream_stream(methods.PARTICIPATE)())
+        return _GrpcStream(self._channel.stream_stream(methods.PARTICIPATE)(), self._failure)
 
 
 class _GrpcStream:
     """Converts here, not in gRPC's deserializers, which would log a traceback and hand on None."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, failure: Failure) -> None:
         self._call = call
+        self._failure = failure
+        self._answered = False
 
     async def send(self, message: ParticipantMessage) -> None:
         from grpc import RpcError
@@ -178,9 +254,9 @@ class _GrpcStream:
         try:
             await self._call.write(data)
         except RpcError as error:
-            raise _failed(error) from None
+            raise await self._failed(_status_of(error)) from None
         except asyncio.InvalidStateError:  # the collector has ended the stream meanwhile
-            raise CallFailedError(await self._status()) from None
+            raise await self._failed(await self._status()) from None
 
     async def receive(self) -> CollectorMessage | None:
         from grpc import RpcError, aio
@@ -188,9 +264,10 @@ class _GrpcStream:
         try:
             data = await self._call.read()
         except RpcError as error:
-            raise _failed(error) from None
+            raise await self._failed(_status_of(error)) from None
         except asyncio.InvalidStateError:
-            raise CallFailedError(await self._status()) from None
+            raise await self._failed(await self._status()) from None
+        self._answered = True
         return None if data is aio.EOF else methods.PARTICIPATE_METHOD.response_from_wire(data)
 
     async def close(self) -> None:
@@ -206,10 +283,14 @@ class _GrpcStream:
     def cancel(self) -> None:
         self._call.cancel()
 
+    async def _failed(self, status: str) -> CallFailedError:
+        # a collector that has answered has shown a good certificate
+        return CallFailedError(status) if self._answered else await self._failure(status)
+
     async def _status(self) -> str:
         code = await self._call.code()
         return str(code.name).lower()
 
 
-def _failed(error: Any) -> CallFailedError:
-    return CallFailedError(str(error.code().name).lower())
+def _status_of(error: Any) -> str:
+    return str(error.code().name).lower()

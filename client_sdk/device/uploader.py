@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from client_sdk.device import fork_gate
 from client_sdk.errors import ConfigurationError
@@ -182,8 +182,11 @@ class Uploader:
         with fork_gate.closed():
             import asyncio  # a host that never uploads never pays for it
 
+            from client_sdk.device import reporting  # noqa: F401 - `_keep_quiet` has no time for it
+
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            self._loop.set_exception_handler(_keep_quiet)
         task = self._loop.create_task(member.send(everything=everything))
         with self._changed:
             self._task, self._sending = task, member
@@ -204,6 +207,17 @@ class Uploader:
             self._changed.notify_all()
             wait_s = min(max(next_at - self._clock(), SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
             self._changed.wait_for(lambda: self._stopping or self._asked != ticket, wait_s)
+
+
+def _keep_quiet(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """In place of asyncio, which prints into the host.
+
+    What ends in here is gRPC's: its one poller wakes the loops of all clients of a process for an event of one of them,
+    and they find nothing to read, or the poller gone; no call fails of it.
+    """
+    from client_sdk.device.reporting import logger
+
+    logger().debug("a callback failed in the uploader's loop (%s)", type(context.get("exception")).__name__)
 
 
 def uploader_for(data_dir: str, endpoint: str, clock: Callable[[], float]) -> Uploader:
