@@ -8,12 +8,21 @@ What it does not do: it keeps nothing between calls and starts no timer. Ask aga
 
 **Who takes part.** Only fresh reports hide one another: a resent one may already stand in another sum. So fresh
 members join only where at least `floor` of them do, floor = ceil(min_size / (1 - dropout_fraction)); resent ones
-join any roster of that size. A member whose own `min_cohort` is more than the roster can promise is left out of
-it, so that it cannot break the others' round. `takers` is the largest set in which everyone is content: while
-fewer than `floor` fresh members wait, that may be the resent ones alone.
+join any roster of that size. A member whose own `min_cohort` is more than the roster can promise (more of fresh ones,
+where it is fresh itself) is left out of it, so that it cannot break the others' round. `takers` is the largest set in
+which everyone is content: while fewer than `floor` fresh members wait, that may be the resent ones alone.
+
+**How large.** Up to twice `target_size`, and MAX_ROSTER: for so many a plan that can be read has a graph. Who asks for
+more than that finds no roster.
 
 **When.** At `target_size` at once, longest waiting first; else with all takers when `max_wait` has passed since
 the oldest of them joined. Members that no roster can be made of are sent away `max_wait` after the oldest joined.
+
+**Apart after an impossible sum.** One of a round's members spoiled such a sum, and nobody can say which. Those who were
+in it are `suspicion` > 0: how many such rounds they were in. A roster that would have some of them is parted: into two
+halves where each would be large enough, else up to a tenth are left for the next roster; the most suspicious are left,
+equals in another order for each count. Whoever was left is no suspect until the next such sum (the caller sees to it),
+so nobody is left more often than rounds ended so; and nobody is left where the rest would make no roster.
 
 **Where to meet again.** The upload window begins at the period's end and is cut into twelfths; the same grid goes
 on before and after it. All are sent to the next instant of the grid, so that devices whose random offsets lie
@@ -27,6 +36,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from hashlib import sha256
 from operator import attrgetter
 from typing import Final
 
@@ -47,6 +57,7 @@ class Waiting:
     joined_at: float  # seconds since the epoch
     resent: bool
     min_cohort: int  # its own floor for contributors; 0: the plan's is enough
+    suspicion: int = 0  # rounds it was in that ended in an impossible sum; 0 also after it was left for the next roster
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,11 @@ class FormingRules:
         """Fewest members of a roster, and fewest fresh ones of a roster with any."""
         return min_roster(self.min_size, self.dropout_fraction)
 
+    @property
+    def largest(self) -> int:
+        """Most members of a roster: a remainder too small for a cohort of its own has room in the last one."""
+        return min(2 * self.target_size - 1, MAX_ROSTER)
+
     def wanted(self, member: Waiting) -> int:
         """The smallest roster that promises this member what it asks for."""
         if member.min_cohort <= self.min_size:
@@ -101,9 +117,10 @@ class FormingRules:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Make these a round now, in this order."""
+    """Make these a round now, in this order. `left`: who would be in it if it were not for their suspicion."""
 
     members: tuple[Waiting, ...]
+    left: tuple[Waiting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +149,19 @@ def decide(
     """
     if not waiting:
         raise ValueError("nobody waits")
-    by_age = sorted(waiting, key=attrgetter("joined_at"))[:MAX_ROSTER]
+    by_age = sorted(waiting, key=attrgetter("joined_at"))
     complete = _complete(by_age, rules, expected_remaining)
     if complete:
-        return Form(complete)
+        return _parted(complete, rules)
     first_due = by_age[0].joined_at + rules.max_wait_s
     if now < first_due:
         return Wait(first_due)
-    willing = takers(by_age, rules)
+    possible = [member for member in by_age if rules.wanted(member) <= rules.largest]
+    willing = takers(possible[: rules.largest], rules)
     form_at = willing[0].joined_at + rules.max_wait_s if willing else None
     if form_at is not None and now >= form_at:
-        return Form(willing)
-    taken = set(willing)
+        return _parted(willing, rules)
+    taken = {*willing, *possible[rules.largest :]}  # the latter's turn comes with the next roster
     rest = tuple(member for member in by_age if member not in taken)
     leave_at = _leave_at(rest[0], rules) if rest else None
     if leave_at is not None and now >= leave_at:
@@ -155,9 +173,9 @@ def takers(members: Iterable[Waiting], rules: FormingRules) -> tuple[Waiting, ..
     """The largest set of these members in which everyone is content, in the order given; maybe nobody."""
     content = tuple(members)
     while True:
-        fresh_hide = sum(not member.resent for member in content) >= rules.floor
+        fresh = sum(not member.resent for member in content)
         fewer = tuple(
-            member for member in content if rules.wanted(member) <= len(content) and (member.resent or fresh_hide)
+            member for member in content if rules.wanted(member) <= (len(content) if member.resent else fresh)
         )
         if len(fewer) == len(content):
             return content
@@ -167,7 +185,7 @@ def takers(members: Iterable[Waiting], rules: FormingRules) -> tuple[Waiting, ..
 def _complete(by_age: Sequence[Waiting], rules: FormingRules, expected_remaining: int | None) -> tuple[Waiting, ...]:
     """The members of a cohort that need not wait any longer, or nobody."""
     target = rules.target_size
-    if expected_remaining is not None and len(by_age) + expected_remaining < 2 * target:
+    if expected_remaining is not None and len(by_age) + expected_remaining <= rules.largest:
         return takers(by_age, rules) if expected_remaining <= 0 else ()
     content = takers((member for member in by_age if rules.wanted(member) <= target), rules)
     if len(content) < target:
@@ -177,6 +195,25 @@ def _complete(by_age: Sequence[Waiting], rules: FormingRules, expected_remaining
         return oldest
     # Too few fresh ones among the oldest. With the fresh ones first there are enough, or there are none at all.
     return tuple(sorted(content, key=attrgetter("resent"))[:target])
+
+
+def _parted(members: tuple[Waiting, ...], rules: FormingRules) -> Form:
+    """A roster of these without the most suspicious of them, as far as the rest is content without them."""
+    suspects = sorted((member for member in members if member.suspicion), key=_most_suspicious_first)
+    # With one more than the floor in each half, the half that has the culprit can be parted again.
+    spare = len(members) // 2 if len(members) >= 2 * (rules.floor + 1) else max(len(members) // 10, 1)
+    spare = min(spare, len(suspects))
+    while spare:
+        left = set(suspects[:spare])
+        kept = tuple(member for member in members if member not in left)
+        if len(takers(kept, rules)) == len(kept) > 0:
+            return Form(kept, tuple(suspects[:spare]))
+        spare //= 2
+    return Form(members)
+
+
+def _most_suspicious_first(member: Waiting) -> tuple[int, bytes]:
+    return -member.suspicion, sha256(f"{member.suspicion}|{member.device_id}".encode()).digest()
 
 
 def _leave_at(oldest: Waiting, rules: FormingRules) -> float:

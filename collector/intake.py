@@ -2,7 +2,7 @@
 
 Rules of this file: everything that can be refused is refused before any state is kept for a participant; a
 signature is checked last, because it costs most; a refusal says which field, never what was in it.
-What it does not do: enrolment, counting and "already counted" are the store's; two members with one identity or
+What it does not do: counting and "already counted" are the store's; two members with one identity or
 one key are the cohort's.
 
 A key that others will use is part of what is checked: one member with a mask key of small order would make
@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from client_sdk.certificate import Certificate, CertificateError, Role, check, read
 from client_sdk.errors import RejectionError, RejectionReason
-from client_sdk.identity import is_valid_public_key, verify
+from client_sdk.identity import deletion_message, is_valid_public_key, verify
 from client_sdk.plan import Plan
 from client_sdk.secagg.keys import is_valid_public
 from client_sdk.secagg.messages import DIGEST_BYTES, NONCE_BYTES, REPORT_ID_BYTES, Advert, Hello
 from client_sdk.secagg.transcript import advert_message
+from client_sdk.wire.messages import DeleteRequest
 
 CLOCK_SKEW_S: Final = 300
 """How far a device's clock may run ahead of the collector's."""
@@ -41,6 +43,39 @@ def check_hello(hello: Hello, plan: Plan | None, now: float) -> None:
         raise RejectionError(RejectionReason.PERIOD_NOT_STARTED)
     if now >= expires_at(plan, hello.period_start):
         raise RejectionError(RejectionReason.PERIOD_TOO_OLD)
+
+
+def check_certificate(hello: Hello, registrar_key: bytes, now: float) -> Certificate:
+    """Is the participant's identity one that the registrar has certified as a device's, until after `now`?
+
+    And after the period's start, which may lie ahead: the other members judge by that, and would all leave the round.
+    Raises RejectionError(BAD_CERTIFICATE) from a CertificateError, whose `reason` is for the collector's own counters.
+    """
+    try:
+        at = max(now, hello.period_start)
+        return check(hello.certificate, registrar_key, hello.identity_key, Role.DEVICE, at)
+    except CertificateError as error:
+        raise RejectionError(RejectionReason.BAD_CERTIFICATE) from error
+
+
+def check_deletion(request: DeleteRequest) -> None:
+    """Did the identity itself ask to be forgotten? Raises RejectionError(BAD_SIGNATURE).
+
+    No clock is asked: the request may have waited for months on a device that was offline.
+    """
+    message = deletion_message(request.identity_key, request.requested_at)
+    if not verify(request.identity_key, request.signature, message):
+        raise RejectionError(RejectionReason.BAD_SIGNATURE)
+
+
+def was_certified(request: DeleteRequest, registrar_key: bytes) -> bool:
+    """Has the registrar ever vouched for the identity? Whether that has ended meanwhile does not matter."""
+    try:
+        issued_at = read(request.certificate).issued_at
+        check(request.certificate, registrar_key, request.identity_key, Role.DEVICE, issued_at)
+    except CertificateError:
+        return False
+    return True
 
 
 def expires_at(plan: Plan, period_start: int) -> int:

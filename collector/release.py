@@ -5,14 +5,16 @@ decoded with its own mechanism and only the estimates are combined: categories b
 contributors, standard errors as of independent noises. Decoding pooled totals of two versions would be wrong.
 
 What this does not do: it never clips, rounds or normalises an estimate, and `implausible_metrics` catches
-only impossible sums. A lying device can still move a total anywhere within the range of one report.
+only impossible sums. A well-formed false report moves a total within the range of one report: `influence` says how
+far. A device that breaks the protocol adds what it likes under its mask, and moves a total to anything that passes
+that check: `reach` says how far that is, about as far as all contributors of its round together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from client_sdk.errors import AbortReason, RoundAbortedError
@@ -46,19 +48,29 @@ class ReleasedSum:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """Estimates of one metric over any number of rounds and plan versions; `labels` names the rows."""
+    """Estimates of one metric over any number of rounds and plan versions; `labels` names the rows.
+
+    influence: how far one well-formed false report among the contributors can have moved a row, see `influence`.
+    reach: how far one device that broke the protocol in one of the rounds can have, see `reach`.
+    """
 
     labels: tuple[str, ...]
     estimate: Estimate
+    influence: float | None = None
+    reach: float | None = None
 
 
 @dataclass(slots=True)
 class Pool:
-    """Totals and contributors of one metric of one plan version, added up round by round."""
+    """Totals and contributors of one metric of one plan version, added up round by round.
+
+    largest: contributors of the largest of these rounds.
+    """
 
     metric: Metric
     totals: list[int] = field(default_factory=list)
     contributors: int = 0
+    largest: int = 0
 
     def add(self, totals: Sequence[int], contributors: int) -> None:
         """Add one released sum. Raises ValueError where it is not one of this metric."""
@@ -70,6 +82,7 @@ class Pool:
         before = self.totals or [0] * len(totals)
         self.totals = [a + b for a, b in zip(before, totals, strict=True)]
         self.contributors += contributors
+        self.largest = max(self.largest, contributors)
 
     def estimate(self) -> Estimate:
         """Decode what has been added up so far."""
@@ -91,9 +104,44 @@ def combine(pools: Sequence[Pool]) -> Combined:
     kinds = {pool.metric.kind for pool in pools}
     if len(kinds) != 1:
         raise ValueError(f"combine needs versions of one kind, got {sorted(kinds)}")
-    if kinds == {"categorical"}:
-        return _combined_counts(pools)
-    return _combined_mean(pools)
+    combined = _combined_counts(pools) if kinds == {"categorical"} else _combined_mean(pools)
+    filled = [pool for pool in pools if pool.contributors > 0]
+    total = combined.estimate.contributors
+    return replace(
+        combined,
+        influence=max((influence(pool.metric, total) for pool in filled), default=None),
+        reach=max((reach(pool.metric, pool.largest, total) for pool in filled), default=None),
+    )
+
+
+def influence(metric: Metric, contributors: int) -> float:
+    """How far one well-formed false report among `contributors` (at least one) moves an estimate, at most.
+
+    Against the same sum without it. Categorical: its label's count goes up by (1 - q) / (p - q), whoever else reports;
+    the others go down by less. Numeric: from a mean within the metric's range, by the largest value that one report
+    can hold, divided by `contributors`. None that does less can be told apart. What is masked but is no report of
+    the mechanism can do more: see `reach`.
+    """
+    mechanism = metric.mechanism
+    if metric.kind == "categorical":
+        return mechanism.estimate([1, *[0] * (mechanism.length - 1)], 1).values[0] or 0.0
+    highest, lowest = (mechanism.estimate([cell], 1).values[0] or 0.0 for cell in (mechanism.bound, 0))
+    return (highest - lowest) / contributors
+
+
+def reach(metric: Metric, in_round: int, contributors: int) -> float:
+    """How far whatever passes the plausibility check in a round of `in_round` moves an estimate over `contributors`.
+
+    The width of what that check lets through, from the lowest to the highest sum of that round: no device in it can
+    do more, whatever it sends, and one that knows the others' sum can do nearly all of it. It may do so once a period.
+    """
+    mechanism = metric.mechanism
+    rest = [0] * (mechanism.length - 1)
+    lowest, highest = (
+        mechanism.estimate([cell, *rest], in_round).values[0] or 0.0 for cell in plausible_range(metric, in_round)
+    )
+    width = highest - lowest
+    return width if metric.kind == "categorical" else width * in_round / contributors
 
 
 def _combined_mean(pools: Sequence[Pool]) -> Combined:
@@ -161,14 +209,21 @@ def check_plausible(plan: Plan, totals: Sequence[int], contributors: int) -> Non
         raise RoundAbortedError(AbortReason.IMPLAUSIBLE_SUM, have=contributors, need=plan.cohort.min_size)
 
 
-def _plausible(metric: Metric, cells: Sequence[int], contributors: int) -> bool:
+def plausible_range(metric: Metric, contributors: int) -> tuple[int, int]:
+    """The smallest and the largest cell of a sum that `contributors` valid reports can give."""
     mechanism = metric.mechanism
     if isinstance(mechanism, RandomizedResponse):
-        return sum(cells) == contributors and all(0 <= cell <= contributors for cell in cells)
+        return 0, contributors
     if isinstance(mechanism, Laplace):
-        lowest, highest = -mechanism.tail * contributors, (mechanism.levels + mechanism.tail) * contributors
-        return all(lowest <= cell <= highest for cell in cells)
-    return all(abs(cell) <= contributors * mechanism.bound for cell in cells)
+        return -mechanism.tail * contributors, (mechanism.levels + mechanism.tail) * contributors
+    return -mechanism.bound * contributors, mechanism.bound * contributors
+
+
+def _plausible(metric: Metric, cells: Sequence[int], contributors: int) -> bool:
+    lowest, highest = plausible_range(metric, contributors)
+    if isinstance(metric.mechanism, RandomizedResponse) and sum(cells) != contributors:
+        return False
+    return all(lowest <= cell <= highest for cell in cells)
 
 
 def pool_sums(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> dict[tuple[bytes, str], Pool]:

@@ -33,10 +33,10 @@ def fleet_privacy(lifetimes_micro: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def fleet_rows(lifetimes_micro: Sequence[int]) -> list[list[Cell]]:
-    """The same as one row, in FLEET_COLUMNS, amounts as plain decimals."""
-    d = distribution(lifetimes_micro)
-    return [[d.devices, *(_plain(x) for x in (d.min_micro, d.median_micro, d.max_micro))]]
+def fleet_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
+    """Such a document as one row, in FLEET_COLUMNS, amounts as plain decimals."""
+    amounts = document["epsilon_local"]
+    return [[document["devices"], *(_plain(amounts[name]) for name in ("min", "median", "max"))]]
 
 
 def device_ledger(spending: DeviceSpending) -> dict[str, Any]:
@@ -61,11 +61,11 @@ def device_ledger(spending: DeviceSpending) -> dict[str, Any]:
     }
 
 
-def device_rows(spending: DeviceSpending) -> list[list[Cell]]:
-    """The same as one row per window, in DEVICE_COLUMNS."""
+def device_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
+    """Such a document as one row per window, in DEVICE_COLUMNS."""
     return [
-        [spending.device_id, window, amount.reports, _plain(amount.micro_epsilon)]
-        for window, amount in _amounts(spending)
+        [document["device"], window["window"], window["reports"], _plain(window["epsilon_local"])]
+        for window in document["windows"]
     ]
 
 
@@ -87,16 +87,16 @@ def all_devices(spendings: Iterable[DeviceSpending]) -> dict[str, Any]:
     }
 
 
-def all_rows(spendings: Iterable[DeviceSpending]) -> list[list[Cell]]:
-    """The same as one row per device, in ALL_COLUMNS."""
+def all_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
+    """Such a document as one row per device, in ALL_COLUMNS."""
     return [
         [
-            spending.device_id,
-            spending.lifetime.reports,
-            spending.resent_reports,
-            *(_plain(amount.micro_epsilon) for _, amount in _amounts(spending)),
+            device["device"],
+            device["reports"],
+            device["resent_reports"],
+            *(_plain(device["epsilon_local"][window]) for window in (*WINDOWS, "lifetime")),
         ]
-        for spending in spendings
+        for device in document["devices"]
     ]
 
 
@@ -105,6 +105,6 @@ def _amounts(spending: DeviceSpending) -> list[tuple[str, Amount]]:
     return [*windows.items(), ("lifetime", spending.lifetime)]
 
 
-def _plain(micro_epsilon: int | None) -> Decimal | None:
-    """A number cell: prints as a plain decimal, never with an exponent."""
-    return None if micro_epsilon is None else Decimal(format_micro(micro_epsilon))
+def _plain(epsilon: float | None) -> Decimal | None:
+    """A document's amount as a number cell: prints as a plain decimal, never with an exponent."""
+    return None if epsilon is None else Decimal(format_micro(round(Decimal(str(epsilon)) * 1_000_000)))

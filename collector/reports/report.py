@@ -2,7 +2,10 @@
 
 Every number carries its contributors, its standard error (for these contributors' values: only noise is
 random) and `ci95`, estimate +- 1.96 standard errors. Neither estimates nor interval ends are cut to what is
-possible: a count below 0 or above n is noise, and cutting it would bias every total made of it.
+possible: a count below 0 or above n is noise, and cutting it would bias every total made of it. `one_false_report`
+is how far a single well-formed lie among the contributors moves one of the metric's numbers, at most;
+`one_broken_device` is the same for a device that breaks the protocol in one round: the width of all that passes the
+plausibility check of the largest round's sum.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors",
-    "label", "estimate", "standard_error", "ci95_low", "ci95_high",
+    "label", "estimate", "standard_error", "ci95_low", "ci95_high", "expires", "one_false_report",
+    "one_broken_device",
 )  # fmt: skip
 
 
@@ -56,12 +60,14 @@ def build_report(
 ) -> dict[str, Any]:
     """`{since, until, plans[], metrics[]}`, ready for JSON.
 
-    rows: released sums of these plans; those outside since <= period_start < until are left out.
+    rows: released sums of these plans; those outside since <= period_start < until are left out, and so are those of
+    periods in which their metric had expired: they hold its default and nothing else.
     A metric without a sum in the window has contributors 0 and nulls. Raises UnknownMetricError.
     """
     parsed = sorted((_parsed(plan) for plan in plans), key=lambda plan: (plan.name, plan.version))
-    inside = [row for row in rows if _inside(row, since, until)]
-    groups = _groups(parsed, pool_sums({plan.hash: plan for plan in parsed}, inside))
+    by_hash = {plan.hash: plan for plan in parsed}
+    inside = [row for row in rows if _inside(row, since, until) and not _is_expired(row, by_hash)]
+    groups = _groups(parsed, pool_sums(by_hash, inside))
     if metric is not None and metric not in {name for _, name, _ in groups}:
         raise UnknownMetricError(_unknown(metric, {name for _, name, _ in groups}))
     return {
@@ -86,6 +92,10 @@ def _parsed(plan: HasPlanText) -> Plan:
 
 def _inside(row: ReleasedSum, since: int | None, until: int | None) -> bool:
     return (since is None or since <= row.period_start) and (until is None or row.period_start < until)
+
+
+def _is_expired(row: ReleasedSum, plans: Mapping[bytes, Plan]) -> bool:
+    return plans[row.plan_hash].metrics[row.metric].is_expired(row.period_start)
 
 
 def _unknown(metric: str, known: set[str]) -> str:
@@ -118,9 +128,13 @@ def _metric_object(versions: Sequence[_Version]) -> dict[str, Any]:
         # of the newest version that has sums; `versions` has them all
         "mechanism": newest.mechanism.name,
         "epsilon": float(newest.epsilon),
+        # from that day's periods on it was not asked for any more; None: it is
+        "expires": None if newest.expires is None else newest.expires.isoformat(),
         "plan_versions": [version.plan.version for version in counted],
         "versions": [_version_object(version) for version in counted],
         "contributors": combined.estimate.contributors,
+        "one_false_report": combined.influence,
+        "one_broken_device": combined.reach,
         "estimates": _rows(combined),
     }
 
@@ -155,7 +169,8 @@ def report_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
         [
             metric["plan"], metric["name"], metric["kind"], metric["mechanism"], metric["epsilon"],
             " ".join(str(version) for version in metric["plan_versions"]), metric["contributors"],
-            row["label"], row["estimate"], row["standard_error"], *row["ci95"],
+            row["label"], row["estimate"], row["standard_error"], *row["ci95"], metric["expires"],
+            metric["one_false_report"], metric["one_broken_device"],
         ]
         for metric in document["metrics"]
         for row in metric["estimates"]
