@@ -6,21 +6,29 @@ the store knows of a served name are served too; which of them is newest decides
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan
-from client_sdk.secagg.parameters import PIECE_BYTES
+from client_sdk.secagg.parameters import MAX_ROSTER, PIECE_BYTES
 from client_sdk.wire import limits
 
 ENVELOPE_BYTES = 64 * 1024
 BYTES_PER_MEMBER = 2 * (82 + 2 * 34 + 16)
 """A sealed pair with two hashes and its index, twice over."""
 
+BYTES_PER_ELEMENT = 8
+BYTES_PER_EDGE = 512
+"""What a member keeps here for one neighbour, in a round's longest step: a sealed pair, two hashes, a share, a
+confirmation, and the objects around them."""
+
 
 class Catalogue:
     """Plans by hash and by name. Read only once built."""
 
-    def __init__(self, plans: Iterable[Plan]) -> None:
+    def __init__(self, plans: Iterable[Plan], signatures: Mapping[bytes, bytes] | None = None) -> None:
+        """`signatures`: the operator's, by plan hash, for those plans that have one."""
+        self._signatures = dict(signatures or {})
         self._by_hash: dict[bytes, Plan] = {}
         self._newest: dict[str, Plan] = {}
         for plan in plans:
@@ -39,10 +47,36 @@ class Catalogue:
             return next(iter(self._newest.values()))
         return self._newest.get(name)
 
+    def signature(self, plan: Plan) -> bytes:
+        """The operator's signature under a plan, or nothing."""
+        return self._signatures.get(plan.hash, b"")
+
     @property
     def max_receive_bytes(self) -> int:
         """The longest message that any participant of these plans can have to send."""
-        # A remainder joins the last cohort, so a roster stays below twice its target.
-        members = 2 * max((plan.cohort.target_size for plan in self._by_hash.values()), default=1)
+        members = max(map(_most_members, self._by_hash.values()), default=1)
         longest = max(PIECE_BYTES, members * BYTES_PER_MEMBER) + ENVELOPE_BYTES
         return min(longest, limits.MAX_PARTICIPANT_MESSAGE_BYTES)
+
+    def check_memory(self, most_bytes: int) -> None:
+        """Raises ConfigurationError for the first plan whose largest round may need more."""
+        for plan in self._by_hash.values():
+            members, needed = _most_members(plan), round_bytes(plan)
+            if needed > most_bytes:
+                raise ConfigurationError(
+                    f"plan {plan.name!r} version {plan.version}: a round of up to {members:,} members and "
+                    f"{plan.length:,} elements may need {needed / 1e6:,.0f} MB, above --max-round-memory "
+                    f"({most_bytes / 1e6:,.0f} MB); raise that or lower the plan's cohort.target_size"
+                )
+
+
+def _most_members(plan: Plan) -> int:
+    # A remainder joins the last cohort, so a roster stays below twice its target.
+    return min(2 * plan.cohort.target_size, MAX_ROSTER)
+
+
+def round_bytes(plan: Plan) -> int:
+    """What the largest round of a plan may need at once, about: every member's vector and its neighbours' messages."""
+    members = _most_members(plan)
+    edges = plan.round_rules().degree(members)
+    return members * (plan.length * BYTES_PER_ELEMENT + edges * BYTES_PER_EDGE)

@@ -30,17 +30,20 @@ COMMANDS: Final = {
     "serve": "collect reports: the gRPC service",
     "report": "print estimates from the sums that were released",
     "privacy": "print what the devices have spent",
-    "plan": "check a plan before it is published",
-    "registrar": "issue enrolment tokens",
+    "plan": "check a plan before it is published, or sign it",
+    "registrar": "certify devices' identities: run by another party than the collector",
+    "access": "issue, list and revoke tokens for reading over the network",
+    "health": "ask a running collector whether it serves",
     "demo": "simulate a fleet of real devices and check the estimates",
 }
 
 EXAMPLES = """examples:
   ldp-collector demo
   ldp-collector plan check plan.toml
-  ldp-collector serve --plan plan.toml --db sqlite:///collector.db --listen 0.0.0.0:443 \\
-      --tls-cert cert.pem --tls-key key.pem
+  ldp-collector serve --plan plan.toml --db sqlite:///collector.db --registrar-key registrar.pub \\
+      --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   ldp-collector report --db sqlite:///collector.db --since 2026-01-01 --format csv
+  ldp-collector report --server collector.example:443 --access-token-file anna.token
 
 exit status: 0 done, 1 a verdict, 2 wrong input, 3 the environment"""
 
@@ -51,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never a traceback for what a user or an operator can cause."""
     if sys.stdout is None or sys.stderr is None:  # closed by the caller's shell: still do the work
         sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    # gRPC's core writes a line of its own for each failed handshake: ours say it once, and what to do
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((a for a in arguments if not a.startswith("-")), "")
     prog = f"{PROG} {name}" if name in COMMANDS else PROG

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.errors import ConfigurationError
+from collector.service.settings import MachineError
 
 if TYPE_CHECKING:
     from client_sdk.plan import Plan
@@ -30,9 +31,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="simulate a fleet of real devices against a collector on loopback and check the estimates",
-        description="Starts a collector on loopback and a fleet of devices of the real SDK, loses some of them on the "
-        "way, and prints every estimate beside the truth over its contributors. Exit 1 where an estimate lies further "
-        "than 5 standard errors from its truth, or nothing was released.",
+        description="Starts a registrar and a collector on loopback and a fleet of devices of the real SDK, loses "
+        "some of them on the way, and prints every estimate beside the truth over its contributors. Exit 1 where an "
+        "estimate lies further than 5 standard errors from its truth, or nothing was released.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -41,13 +42,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--dropout", type=float, default=0.1, metavar="F",
         help="share of devices that leave, spread over the protocol's steps (default 0.1)",
     )  # fmt: skip
-    parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan of your own instead of the built-in one")
+    parser.add_argument(
+        "--plan", type=Path, metavar="FILE",
+        help="a plan of your own instead of the built-in one; the demo's registrar takes the place of the one in it",
+    )  # fmt: skip
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help="readings from a CSV file (.csv or .csv.gz); needs --plan"
     )
     parser.add_argument("--device-column", metavar="NAME", help="the CSV's device column (default: device)")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="keep collector.db, devices/, plan.toml and result.json here"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="keep collector.db, registrar/, devices/, plan.toml and result.json here",
     )
     parser.add_argument("--format", choices=["table", "json"], default="table", help="json: one object on stdout")
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
@@ -63,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from collector.reports import to_json
     from collector.service.demo.fleet import builtin_plan, csv_fleet, generated_fleet
     from collector.service.demo.result import build_result
-    from collector.service.demo.run import run_fleet
+    from collector.service.demo.run import registrar_in, run_fleet, with_registrar
     from collector.service.demo.show import print_tables
 
     _check(args)
@@ -73,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     column = args.device_column or "device"
     fleet = csv_fleet(data, column, plan, args.devices) if data else generated_fleet(plan, args.devices)
     with _signals_as_exceptions(), _folder(args.out) as folder, _progress(args.devices) as progress:
+        plan = with_registrar(plan, registrar_in(folder).create().public_key)
         plan_path = folder / "plan.toml"
         plan_path.write_text(plan.text, encoding="utf-8")
         fleet_run = run_fleet(plan, plan_path, fleet, args.dropout, folder, progress)
@@ -140,8 +148,10 @@ def _folder(out: Path | None) -> Iterator[Path]:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()) or str(out) == ".":
             raise ConfigurationError(f"--out {out}: the folder is not empty; name a new one")
-    except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
+    except (FileExistsError, NotADirectoryError, ValueError) as error:  # a NUL in the name is a ValueError
         raise ConfigurationError(f"--out {out}: cannot be used ({getattr(error, 'strerror', error)})") from None
+    except OSError as error:
+        raise MachineError(f"--out {out}: cannot be used ({error.strerror})") from None
     yield out.resolve()
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from client_sdk.errors import ConfigurationError
-from collector.accounting.basic import WINDOWS, Amount, DeviceSpending
-from collector.reports import all_devices, device_ledger, fleet_privacy, privacy
+from client_sdk.wire.messages import GetPrivacyRequest
+from client_sdk.wire.methods import GET_PRIVACY_METHOD
+from collector.reports import privacy
 from collector.reports.text import Cell
 from collector.service.cli_common import (
     Subparsers,
-    add_db,
     add_format,
     console,
     new_parser,
@@ -20,18 +21,16 @@ from collector.service.cli_common import (
     print_json,
     print_table,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from collector.service.storage import CollectorStore
+from collector.service.remote import Remote, add_source, fetch, readable, remote_of, wrong_question
 
 EXAMPLE = """examples:
   ldp-collector privacy --db sqlite:///collector.db
   ldp-collector privacy --db sqlite:///collector.db --device 3f0c9f0e6c1b4f0f8d7f6b9d0c2a1e55
   ldp-collector privacy --db sqlite:///collector.db --all --format csv > privacy.csv
+  ldp-collector privacy --server collector.example:443 --access-token-file anna.token
 
-The rows show who takes part and when: keep them to those who need them."""
+The rows show who takes part and when: keep them to those who need them. Over the network --device and --all are for
+operators."""
 
 NOTE = (
     "Pure local epsilon by basic composition: the bound against somebody who sees every report unmasked. "
@@ -42,7 +41,7 @@ NOTE = (
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     """Register `privacy`."""
     parser = new_parser(subparsers, "privacy", "print what the devices have spent", EXAMPLE)
-    add_db(parser)
+    add_source(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device", metavar="ID", help="one device: its windows and its lifetime")
     which.add_argument("--all", action="store_true", help="one row per device")
@@ -51,61 +50,57 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The distribution, one device, or all. An unknown device raises."""
-    from collector.service.storage import CollectorStore
-
     if args.raw_text and args.format != "csv":
         raise ConfigurationError("--raw-text goes with --format csv")
+    remote = remote_of(args)
+    if remote is None:
+        _print(_from_store(args), args)
+        return 0
+    with readable(remote):
+        _print(_from_server(remote, args), args)
+    return 0
+
+
+def _from_store(args: argparse.Namespace) -> Mapping[str, Any]:
+    from collector.service import documents
+    from collector.service.storage import CollectorStore
+
     store = CollectorStore.open(args.db, read_only=True)
     try:
         if args.device is not None:
-            return _one(store, args)
-        return _all(store, args) if args.all else _fleet(store, args)
+            return documents.device_document(store, args.device.lower(), time.time())
+        return documents.all_devices_document(store, time.time()) if args.all else documents.fleet_document(store)
     finally:
         store.close()
 
 
-def _fleet(store: CollectorStore, args: argparse.Namespace) -> int:
-    lifetimes = store.lifetimes_micro_epsilon()
-    if args.format == "json":
-        print_json(fleet_privacy(lifetimes))
-    else:
-        _print_rows("Lifetime epsilon per device", privacy.FLEET_COLUMNS, privacy.fleet_rows(lifetimes), args)
-    return 0
+def _from_server(remote: Remote, args: argparse.Namespace) -> Mapping[str, Any]:
+    if args.device == "":
+        raise ConfigurationError("--device: give a device's id; --all lists them")
+    with wrong_question():
+        return fetch(remote, GET_PRIVACY_METHOD, GetPrivacyRequest((args.device or "").lower(), args.all))
 
 
-def _all(store: CollectorStore, args: argparse.Namespace) -> int:
-    spendings = store.spending(time.time())
-    if args.format == "json":
-        print_json(all_devices(spendings))
-    else:
-        _print_rows("Epsilon per device", privacy.ALL_COLUMNS, privacy.all_rows(spendings), args)
-    return 0
-
-
-def _one(store: CollectorStore, args: argparse.Namespace) -> int:
-    spending = find_device(store, args.device.lower(), time.time())
-    document = device_ledger(spending)
+def _print(document: Mapping[str, Any], args: argparse.Namespace) -> None:
     if args.format == "json":
         print_json(document)
-        return 0
-    _print_rows(f"Device {spending.device_id}", privacy.DEVICE_COLUMNS, privacy.device_rows(spending), args)
-    if args.format == "table":
-        console().print(
-            f"Periods {document['first_period'] or '-'} to {document['last_period'] or '-'}, "
-            f"{document['resent_reports']} of the reports sent again (charged once). Best certainty of a guess "
-            f"between two equally likely histories: {document['best_certainty']:.1%}."
-        )
-    return 0
+    elif args.device is not None:
+        rows = privacy.device_rows(document)
+        _print_rows(f"Device {document['device']}", privacy.DEVICE_COLUMNS, rows, args)
+        if args.format == "table":
+            _print_device_note(document)
+    elif args.all:
+        _print_rows("Epsilon per device", privacy.ALL_COLUMNS, privacy.all_rows(document), args)
+    else:
+        _print_rows("Lifetime epsilon per device", privacy.FLEET_COLUMNS, privacy.fleet_rows(document), args)
 
 
-def find_device(store: CollectorStore, device_id: str, now: float) -> DeviceSpending:
-    """What the store has booked for a device; zeros for one that is enrolled only. Raises for an unknown one."""
-    found = store.spending(now, device_id)
-    if not found and not store.is_enrolled(device_id):
-        raise ConfigurationError(f"--device {device_id[:64]!r}: no such device in {store.path}; --all lists them")
-    first, last = store.period_range(device_id)
-    known = found[0] if found else DeviceSpending(device_id, dict.fromkeys(WINDOWS, Amount(0, 0)), Amount(0, 0), 0)
-    return DeviceSpending(device_id, known.windows, known.lifetime, known.resent_reports, first, last)
+def _print_device_note(document: Mapping[str, Any]) -> None:
+    console().print(
+        f"Periods {document['first_period'] or '-'} to {document['last_period'] or '-'}, "
+        f"{document['resent_reports']} of the reports sent again (charged once). Best certainty of a guess "
+        f"between two equally likely histories: {document['best_certainty']:.1%}."
+    )
 
 
 def _print_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]], args: argparse.Namespace) -> None:

@@ -1,4 +1,7 @@
-"""`ldp-collector report`: estimates from released sums. Opens the store read-only, while a collector writes."""
+"""`ldp-collector report`: estimates from released sums, of a store or of a running collector.
+
+A store is opened read-only, while a collector may write.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from client_sdk.errors import ConfigurationError
-from collector.reports import build_report, parse_instant
+from client_sdk.wire.messages import GetReportRequest
+from client_sdk.wire.methods import GET_REPORT_METHOD
+from collector.reports import parse_instant
 from collector.reports.report import COLUMNS, report_rows
 from collector.reports.text import plain
 from collector.service.cli_common import (
     Subparsers,
-    add_db,
     add_format,
     console,
     new_parser,
@@ -21,11 +25,13 @@ from collector.service.cli_common import (
     print_json,
     print_table,
 )
+from collector.service.remote import Remote, add_source, fetch, readable, remote_of, wrong_question
 
 EXAMPLE = """examples:
   ldp-collector report --db sqlite:///collector.db
   ldp-collector report --db sqlite:///collector.db --metric network --since 2026-01-01 --until 2026-02-01
   ldp-collector report --db sqlite:///collector.db --format csv > report.csv
+  ldp-collector report --server collector.example:443 --access-token-file anna.token
 
 --since and --until select periods by their start, half open; a bare date is 00:00Z."""
 
@@ -39,7 +45,7 @@ NOTE = (
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     """Register `report`."""
     parser = new_parser(subparsers, "report", "print estimates from the sums that were released", EXAMPLE)
-    add_db(parser)
+    add_source(parser)
     parser.add_argument("--metric", metavar="NAME", help="only this metric")
     parser.add_argument("--since", metavar="T", help="periods that start at T or later (ISO 8601)")
     parser.add_argument("--until", metavar="T", help="periods that start before T (ISO 8601)")
@@ -48,22 +54,36 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0, an empty window included; wrong input and a store that cannot be read raise."""
-    from collector.service.storage import CollectorStore
-
     since, until = _instant("--since", args.since), _instant("--until", args.until)
     if since is not None and until is not None and since > until:
         raise ConfigurationError("--since lies after --until; swap them")
     if args.raw_text and args.format != "csv":
         raise ConfigurationError("--raw-text goes with --format csv")
-    store = CollectorStore.open(args.db, read_only=True)
+    remote = remote_of(args)
+    if remote is None:
+        _print(_from_store(args.db, args.metric, since, until), args)
+        return 0
+    with readable(remote):
+        _print(_from_server(remote, args.metric, since, until), args)
+    return 0
+
+
+def _from_store(db: str, metric: str | None, since: int | None, until: int | None) -> Mapping[str, Any]:
+    from collector.service.documents import report_document
+    from collector.service.storage import CollectorStore
+
+    store = CollectorStore.open(db, read_only=True)
     try:
-        rows = store.released_sums(args.metric, since, until)
-        plans = store.plans()  # after the sums: a plan that comes between is one too many, never one too few
-        document = build_report(plans, rows, since, until, args.metric)
+        return report_document(store, metric, since, until)
     finally:
         store.close()
-    _print(document, args)
-    return 0
+
+
+def _from_server(remote: Remote, metric: str | None, since: int | None, until: int | None) -> Mapping[str, Any]:
+    if until is not None and until <= 0:
+        raise ConfigurationError("--until: nothing was collected before 1970")
+    with wrong_question():
+        return fetch(remote, GET_REPORT_METHOD, GetReportRequest(metric or "", max(since or 0, 0), until or 0))
 
 
 def _instant(option: str, value: str | None) -> int | None:
@@ -91,6 +111,13 @@ def _print_tables(document: Mapping[str, Any]) -> None:
     for metric in document["metrics"]:
         header = ("value", "estimate", "standard error", "95 % interval")
         print_table(out, _title(metric), header, (_cells(row) for row in metric["estimates"]))
+        if (influence := metric.get("one_false_report")) is not None:
+            what = "count" if metric["kind"] == "categorical" else "mean"
+            out.print(f"One well-formed false report among them moves a {what} by at most {influence:,.4g};")
+            out.print(
+                "a device that breaks the protocol can move it, in one round, by anything up to "
+                f"{metric['one_broken_device']:,.4g} (all that passes the plausibility check of a sum)."
+            )
     out.print(NOTE)
 
 
@@ -98,6 +125,8 @@ def _title(metric: Mapping[str, Any]) -> str:
     versions = ", ".join(str(v) for v in metric["plan_versions"])
     plan = f"{metric['plan']} version {versions}" if versions else f"{metric['plan']}, no sum in this window"
     kind = f"{metric['kind']}, {metric['mechanism']}, epsilon {plain(metric['epsilon'])}"
+    if metric["expires"] is not None:
+        kind += f", not asked for in periods from {metric['expires']} on"
     return f"{metric['name']}: {kind}, {metric['contributors']:,} contributors ({plan})"
 
 

@@ -14,18 +14,19 @@ from pathlib import Path
 from client_sdk.errors import ConfigurationError
 from collector.service.cli_common import Subparsers, new_parser
 from collector.service.config_file import KEYS, read_config
-from collector.service.settings import DEFAULT_LISTEN, ServeSettings, parse_duration
+from collector.service.settings import DEFAULT_LISTEN, ServeSettings, parse_duration, parse_size
 
 DESCRIPTION = (
-    "run a collector: it enrols devices, brings them together in rounds and stores sums, never a single report; "
+    "run a collector: it brings devices together in rounds and stores sums, never a single report; "
     "prints `listening on HOST:PORT` when it is ready, and ends on SIGTERM or SIGINT after the running rounds "
     "(a second signal ends at once)"
 )
 EXAMPLE = """examples:
   ldp-collector serve --config collector.toml
-  ldp-collector serve --plan plan.toml --db sqlite:////var/lib/ldp/collector.db \\
+  ldp-collector serve --plan plan.toml --db sqlite:////var/lib/ldp/collector.db --registrar-key registrar.pub \\
       --listen 0.0.0.0:7443 --tls-cert cert.pem --tls-key key.pem
-  ldp-collector serve --plan plan.toml --db sqlite:///collector.db --listen 127.0.0.1:7443 --insecure
+  ldp-collector serve --plan plan.toml --db sqlite:///collector.db --registrar-key registrar.pub \\
+      --listen 127.0.0.1:7443 --insecure
 """
 
 WANTED_DESCRIPTORS = 65_536
@@ -46,9 +47,19 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         "--plan", type=Path, action="append", metavar="FILE", help="a plan to serve, required; may be repeated"
     )
     parser.add_argument("--db", metavar="URL", help="the store, required, e.g. sqlite:///collector.db")
+    parser.add_argument(
+        "--registrar-key", metavar="KEY", help="whose certificates count, required: 64 hex digits, or the file of them"
+    )
     parser.add_argument("--listen", metavar="HOST:PORT", help=f"default {DEFAULT_LISTEN}; port 0: any")
     parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain, PEM")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, PEM, not encrypted")
+    parser.add_argument(
+        "--client-ca", type=Path, metavar="FILE", help="PEM; clients must present a certificate of this authority"
+    )
+    parser.add_argument(
+        "--name", action="append", metavar="HOST[:PORT]", help="how devices dial this collector, where that is not the "
+        "name in its certificate; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--insecure", action=argparse.BooleanOptionalAction, help="plain text, on loopback only (default: no)"
     )
@@ -60,6 +71,9 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     )  # fmt: skip
     parser.add_argument("--max-waiting", type=int, metavar="N", help="participants that may wait for a cohort (10000)")
     parser.add_argument("--max-streams", type=int, metavar="N", help="streams that may be open at once (20000)")
+    parser.add_argument("--max-streams-per-address", type=int, metavar="N", help="of them from one address (2000)")
+    parser.add_argument("--max-joins", type=int, metavar="N", help="joins of a device for a period in an hour (60)")
+    parser.add_argument("--max-round-memory", type=_size, metavar="SIZE", help="what a plan's round may need (2GB)")
     parser.add_argument("--opening-workers", type=int, metavar="N", help="processes that open sums (1)")
 
 
@@ -68,9 +82,11 @@ def settings_of(args: argparse.Namespace) -> ServeSettings:
     values = {} if args.config is None else read_config(args.config)
     given = {setting: getattr(args, key) for key, (setting, _) in KEYS.items()}
     values.update((setting, value) for setting, value in given.items() if value is not None)
-    if "plan_paths" not in values or "db_url" not in values:
-        raise ConfigurationError("--plan and --db: both are needed, here or in the file of --config")
+    needed = {"plan_paths": "--plan", "db_url": "--db", "registrar_key": "--registrar-key"}
+    if missing := [option for setting, option in needed.items() if setting not in values]:
+        raise ConfigurationError(f"needed, here or in the file of --config: {', '.join(missing)}")
     values["plan_paths"] = tuple(values["plan_paths"])
+    values["names"] = tuple(values.get("names", ()))
     return ServeSettings(**values)
 
 
@@ -93,6 +109,13 @@ def run(args: argparse.Namespace) -> int:
 def _duration(text: str) -> float:
     try:
         return parse_duration(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

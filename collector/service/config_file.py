@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from client_sdk.errors import ConfigurationError
-from collector.service.settings import parse_duration
+from collector.service.settings import parse_duration, parse_size
 
 
 def _text(value: object) -> str:
@@ -28,6 +28,15 @@ def _path(value: object) -> Path:
 
 def _paths(value: object) -> tuple[Path, ...]:
     return tuple(map(_path, value)) if isinstance(value, list) else (_path(value),)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(_text, value)) if isinstance(value, list) else (_text(value),)
+
+
+def _size(value: object) -> int:
+    """Text with a unit, or a number of bytes."""
+    return _whole(value) if isinstance(value, int) else parse_size(_text(value))
 
 
 def _flag(value: object) -> bool:
@@ -52,6 +61,7 @@ def _duration(value: object) -> float:
 KEYS: Final[Mapping[str, tuple[str, Callable[[object], object]]]] = {
     "plan": ("plan_paths", _paths),
     "db": ("db_url", _text),
+    "registrar_key": ("registrar_key", _text),
     "listen": ("listen", _text),
     "tls_cert": ("tls_cert", _path),
     "tls_key": ("tls_key", _path),
@@ -62,6 +72,11 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[object], object]]]] = {
     "max_waiting": ("max_waiting", _whole),
     "max_streams": ("max_streams", _whole),
     "opening_workers": ("opening_workers", _whole),
+    "client_ca": ("client_ca", _path),
+    "name": ("names", _texts),
+    "max_streams_per_address": ("max_streams_per_address", _whole),
+    "max_joins": ("max_joins", _whole),
+    "max_round_memory": ("max_round_bytes", _size),
 }
 """Key -> the field of ServeSettings that it sets, and what reads it."""
 

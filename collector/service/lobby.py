@@ -14,6 +14,7 @@ import logging
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from client_sdk.errors import RejectionError, RejectionReason, TelemetryError
 from client_sdk.secagg.messages import ComeBack
@@ -22,6 +23,7 @@ from collector.secagg.round import Round
 from collector.service.mailbox import Member, PoolKey, SeatKey
 from collector.service.rounds import RoundDriver, RoundTools
 from collector.service.statuses import Refusal
+from collector.service.suspects import Suspects
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class Lobby:
         self._pools: dict[PoolKey, _Pool] = {}
         self._came: defaultdict[PoolKey, set[str]] = defaultdict(set)
         self._rounds: dict[asyncio.Task[None], RoundDriver] = {}
+        self.suspects = Suspects()
         self._stopping = False
 
     # --- seats ---
@@ -99,6 +102,7 @@ class Lobby:
     def leave(self, member: Member) -> None:
         """The member's stream has ended, wherever it was."""
         member.connected = False
+        member.mailbox.clear()
         if member.driver is not None:
             member.driver.leave(member.index)
             return
@@ -173,7 +177,9 @@ class Lobby:
         return task
 
     def _round_ended(self, task: asyncio.Task[None]) -> None:
-        self._rounds.pop(task, None)
+        driver = self._rounds.pop(task, None)
+        if driver is not None and driver.suspects:
+            self.suspects.spoiled(driver.suspects[0].pool_key, (member.device_id for member in driver.suspects))
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a round ended in an internal error; its reports stay with their devices", exc_info=error)
 
@@ -235,6 +241,7 @@ class _Pool:
     def _carry_out(self, decision: Form | SendAway) -> None:
         members = [self._take(waiting.device_id) for waiting in decision.members]
         if isinstance(decision, Form):
+            self._lobby.suspects.left(self._key, (waiting.device_id for waiting in decision.left))
             self._lobby.start_round(members)
             return
         self._lobby.count("come_back", len(members))
@@ -242,9 +249,10 @@ class _Pool:
             member.mailbox.end(ComeBack(decision.come_back_at, decision.jitter_s))
 
     def _waiting(self) -> list[Waiting]:
+        suspicion = partial(self._lobby.suspects.suspicion, self._key)
         return [
-            Waiting(member.device_id, member.joined_at, member.advert.resent, member.advert.min_cohort)
-            for member in self.members.values()
+            Waiting(id_, member.joined_at, member.advert.resent, member.advert.min_cohort, suspicion(id_))
+            for id_, member in self.members.items()
         ]
 
     def _take(self, device_id: str) -> Member:

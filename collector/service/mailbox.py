@@ -8,6 +8,8 @@ the end is dropped, so that nobody has to ask first whether a participant is sti
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,10 @@ class Ending:
     reason: Refusal | None = None
 
 
-Item = CollectorMessage | bytes | Ending
+Sendable = CollectorMessage | Callable[[], bytes]
+"""A message, or the work of making and encoding it: done in the stream's turn, not in the round's."""
+
+Item = Sendable | Ending
 
 
 class Mailbox:
@@ -42,13 +47,14 @@ class Mailbox:
     """
 
     def __init__(self) -> None:
-        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._items: deque[Item] = deque()
+        self._arrival: asyncio.Future[None] | None = None
         self._ended = False
 
-    def send(self, message: CollectorMessage | bytes) -> None:
-        """Put a message in, or one that is encoded already; never waits."""
+    def send(self, message: Sendable) -> None:
+        """Put a message in; never waits."""
         if not self._ended:
-            self._items.put_nowait(message)
+            self._put(message)
 
     def end(self, message: CollectorMessage | None = None, *, reason: Refusal | None = None) -> None:
         """Put the last message in, if there is one, and the ending. Only the first end counts."""
@@ -56,11 +62,23 @@ class Mailbox:
             self.send(message)
         if not self._ended:
             self._ended = True
-            self._items.put_nowait(Ending(reason))
+            self._put(Ending(reason))
 
     async def take(self) -> Item:
-        """The next item; waits for it."""
-        return await self._items.get()
+        """The next item; waits for it. One stream takes, nobody else."""
+        while not self._items:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        return self._items.popleft()
+
+    def clear(self) -> None:
+        """The stream has ended: let go of what nobody takes any more."""
+        self._items.clear()
+
+    def _put(self, item: Item) -> None:
+        self._items.append(item)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 @dataclass(slots=True, eq=False)

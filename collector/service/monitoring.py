@@ -7,7 +7,7 @@ names come from fixed vocabularies, so that their number is bounded whatever the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from client_sdk.errors import AbortReason, RejectionReason
@@ -39,6 +39,11 @@ class Monitor:
         """One message or one participant was refused."""
         reason = refusal if isinstance(refusal, RejectionReason) else RejectionReason.STORAGE
         self._counts[f"rejections.{reason.value}"] += 1
+
+    def blamed(self, faults: Iterable[str]) -> None:
+        """Whom a round blames, by what they did (values of `collector.secagg.blame.Fault`)."""
+        for fault in faults:
+            self._counts[f"blamed.{fault}"] += 1
 
     def round_released(self, contributors: int, dropouts: Mapping[str, int], seconds: float) -> None:
         """A sum was stored; `seconds` from forming to release."""

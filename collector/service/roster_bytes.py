@@ -7,46 +7,56 @@ adverts, and what stands behind them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from client_sdk.secagg.messages import Roster
+from client_sdk.secagg.parameters import COMPLETE_UP_TO
 from client_sdk.wire import secagg_pb2
 from client_sdk.wire.convert import collector_message_to_wire
-from collector.secagg.round import Round
+from collector.secagg.roster import CommittedRoster
+from collector.service.message_bytes import varint
+
+ADVERTS_AT_ONCE = COMPLETE_UP_TO
+"""Fewer than the wire takes in one roster."""
 
 
 class RosterBytes:
     """The rosters of one round."""
 
-    def __init__(self, round_: Round) -> None:
-        first, second = round_.roster_for(0), round_.roster_for(1)
-        whole = replace(first, adverts=second.adverts[:1] + first.adverts, neighbours=tuple(range(round_.size)))
-        wire = secagg_pb2.CollectorMessage.FromString(collector_message_to_wire(whole)).roster
-        self._adverts = [secagg_pb2.Roster(adverts=[advert]).SerializeToString() for advert in wire.adverts]
-        self._behind = secagg_pb2.Roster(digest=wire.digest).SerializeToString()
+    def __init__(self, roster: CommittedRoster) -> None:
+        self._roster = roster
+        first = roster.for_member(0)
+        self._adverts = list(_encoded_adverts(roster, first))
+        wire = _parsed(first)
+        self._behind = secagg_pb2.Roster(digest=wire.digest, resent=wire.resent).SerializeToString()
         self._before = wire
-        self._before.ClearField("adverts")
-        self._before.ClearField("digest")
-        self._everybody = tuple(range(round_.size))
+        for name in ("adverts", "digest", "resent", "proof"):
+            self._before.ClearField(name)
 
     def for_member(self, index: int) -> bytes:
-        """`collector_message_to_wire(round_.roster_for(index))`."""
-        others = (*self._everybody[:index], *self._everybody[index + 1 :])
+        """`collector_message_to_wire(roster.for_member(index))`."""
+        neighbours = self._roster.graph.neighbours(index)
         self._before.index = index
-        self._before.neighbours[:] = others
+        self._before.neighbours[:] = neighbours
         before = self._before.SerializeToString()
-        inner = b"".join((before, *self._adverts[:index], *self._adverts[index + 1 :], self._behind))
-        return _ROSTER_TAG + _varint(len(inner)) + inner
+        proof = secagg_pb2.Roster(proof=self._roster.proof(index)).SerializeToString()
+        inner = b"".join((before, *map(self._adverts.__getitem__, neighbours), self._behind, proof))
+        return _ROSTER_TAG + varint(len(inner)) + inner
+
+
+def _encoded_adverts(roster: CommittedRoster, template: Roster) -> Iterator[bytes]:
+    """Each advert as the field of a roster, in roster order."""
+    for start in range(0, roster.size, ADVERTS_AT_ONCE):
+        adverts = roster.adverts[start : start + ADVERTS_AT_ONCE]
+        some = _parsed(replace(template, neighbours=tuple(range(len(adverts))), adverts=adverts))
+        yield from (secagg_pb2.Roster(adverts=[advert]).SerializeToString() for advert in some.adverts)
+
+
+def _parsed(roster: Roster) -> secagg_pb2.Roster:
+    """The generated class's roster, by the wire's own encoder and its checks."""
+    return secagg_pb2.CollectorMessage.FromString(collector_message_to_wire(roster)).roster
 
 
 _ROSTER_TAG = secagg_pb2.CollectorMessage(roster=secagg_pb2.Roster()).SerializeToString()[:-1]
 """Without the length of an empty one."""
-
-
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; all but the last byte have their highest bit set."""
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

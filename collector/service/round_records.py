@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from client_sdk.errors import AbortReason
 from collector.secagg.round import Round
 from collector.service.mailbox import Member
-from collector.service.storage_rows import Contributor, Release, RoundRecord
+from collector.service.storage_rows import Blamed, Contributor, Release, RoundRecord
 
 
 def release_of(round_: Round, members: Sequence[Member], totals: list[int], seconds: float, now: float) -> Release:
@@ -24,13 +24,14 @@ def release_of(round_: Round, members: Sequence[Member], totals: list[int], seco
         dropouts=round_.dropouts,
         seconds=seconds,
         now=int(now),
+        blamed=_blamed(round_, members),
     )
 
 
 def aborted_record(
     round_: Round, members: Sequence[Member], reason: AbortReason, seconds: float, now: float
 ) -> RoundRecord:
-    """A round without a sum: reason and counts."""
+    """A round without a sum: reason, counts and whom it blames."""
     return RoundRecord(
         round_id=round_.round_id,
         plan_hash=members[0].plan.hash,
@@ -42,4 +43,9 @@ def aborted_record(
         reason=reason.value,
         seconds=seconds,
         finished_at=int(now),
+        blamed=_blamed(round_, members),
     )
+
+
+def _blamed(round_: Round, members: Sequence[Member]) -> list[Blamed]:
+    return [Blamed(members[blame.index].device_id, blame.fault.value) for blame in round_.blamed]

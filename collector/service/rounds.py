@@ -17,14 +17,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from client_sdk.errors import AbortReason, RejectionError, RejectionReason, RoundAbortedError, StorageError
-from client_sdk.secagg.messages import ParticipantMessage, Receipt, RoundAborted
+from client_sdk.secagg.messages import CollectorMessage, ParticipantMessage, Receipt, RoundAborted
 from collector.release import check_plausible
+from collector.secagg.blame import SeedsRefusedError
 from collector.secagg.round import Phase, Round
 from collector.service.mailbox import Member
+from collector.service.message_bytes import encoded
 from collector.service.monitoring import Monitor
 from collector.service.roster_bytes import RosterBytes
 from collector.service.round_records import aborted_record, release_of
@@ -39,12 +42,15 @@ log = logging.getLogger(__name__)
 STEPS_AFTER = {Phase.SHARES: 3, Phase.MASKED_INPUT: 2, Phase.CONFIRM: 1, Phase.UNMASK: 0}
 """Steps that follow each step; what a stopping collector divides its grace by."""
 
+MAX_REPEATS = 16
+"""A stream that repeats itself to the byte so often is ended: a repeat is harmless, but it is not free."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoundTools:
     """What every round of one collector shares."""
 
-    store: StoreAccess
+    store: StoreAccess[CollectorStore]
     workers: OpeningWorkers
     monitor: Monitor
     clock: Callable[[], float]
@@ -68,20 +74,22 @@ class RoundDriver:
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
         self._held = set(range(len(self._members)))
+        self._repeats = [0] * len(self._members)
         self._step: asyncio.Future[None] = self._loop.create_future()
         self._deadline: asyncio.TimerHandle | None = None
         self._hurry_until: float | None = None
         self._opening: asyncio.Task[list[int]] | None = None
         self._stopped = False
+        self.suspects: tuple[Member, ...] = ()  # whose reports are in a sum that cannot be; one of them spoiled it
         for index, member in enumerate(self._members):
             member.driver, member.index = self, index
 
     def start(self) -> asyncio.Task[None]:
         """Register the first step and send the rosters; returns the round's task."""
         self._arm()
-        rosters = RosterBytes(self._round)
+        rosters = RosterBytes(self._round.roster)
         for index, member in enumerate(self._members):
-            member.mailbox.send(rosters.for_member(index))
+            member.mailbox.send(partial(rosters.for_member, index))  # encoded when its stream is ready for it
             if not member.connected:
                 self.leave(index)
         return self._loop.create_task(self._run(), name=f"round {self._round.round_id}")
@@ -89,11 +97,12 @@ class RoundDriver:
     # --- what the streams call ---
 
     def receive(self, index: int, message: ParticipantMessage) -> None:
-        """One message of one member. Raises RejectionError when the member has to go; a repeat is only counted."""
+        """One message of one member. Raises RejectionError where it has to go; a few repeats are only counted."""
         try:
             self._round.receive(index, message)
         except RejectionError as error:
-            if error.reason is RejectionReason.ALREADY_RECEIVED:
+            if error.reason is RejectionReason.ALREADY_RECEIVED and self._repeats[index] < MAX_REPEATS:
+                self._repeats[index] += 1
                 self._tools.monitor.rejected(error.reason)
                 return
             self.leave(index)
@@ -168,8 +177,9 @@ class RoundDriver:
                 self._disarm()
                 return
             self._arm()
-            for index, answer in answers.items():
-                self._members[index].mailbox.send(answer)
+            for index in answers:  # made and encoded when its stream is ready for it
+                self._members[index].mailbox.send(partial(_encoded, answers, index))
+            del answers  # with the last of them go the sealed pairs
             self._check_step()
 
     async def _open(self) -> list[int]:
@@ -177,17 +187,23 @@ class RoundDriver:
         self._opening = self._loop.create_task(self._tools.workers.open(self._round.opening()))
         try:
             totals = await self._opening
+        except SeedsRefusedError as error:
+            self._round.blame(error.blamed)
+            raise
         except asyncio.CancelledError:
             if not self._stopped:
                 raise
             raise self._aborted(AbortReason.SHUTTING_DOWN) from None
+        self.suspects = tuple(self._members[index] for index in self._round.survivors)  # until it is plausible
         check_plausible(self._members[0].plan, totals, len(self._round.survivors))
+        self.suspects = ()
         return totals
 
     async def _store(self, totals: list[int]) -> None:
         release = release_of(self._round, self._members, totals, self._seconds, self._tools.clock())
         await self._tools.store.call_patiently(CollectorStore.store_release, release)
         self._tools.monitor.round_released(len(release.contributors), release.dropouts, release.seconds)
+        self._tools.monitor.blamed(blamed.what for blamed in release.blamed)
         log.info(
             "round %s released: %d joined, %d contributors, dropouts %s, %.1f s",
             release.round_id, release.roster_size, len(release.contributors), release.dropouts, release.seconds,
@@ -200,6 +216,7 @@ class RoundDriver:
         self._tell_aborted(error, refusal)
         record = aborted_record(self._round, self._members, error.reason, self._seconds, self._tools.clock())
         self._tools.monitor.round_aborted(error.reason, record.dropouts, record.seconds)
+        self._tools.monitor.blamed(blamed.what for blamed in record.blamed)
         # an outage of the store has its own line, and only one
         level = logging.WARNING if refusal is None else logging.INFO
         log.log(level, "round %s: %s; dropouts %s", record.round_id, error, record.dropouts)
@@ -229,7 +246,7 @@ class RoundDriver:
 
     def _check_step(self) -> None:
         """End the step as soon as nobody present owes a message, or too many have left for it to succeed."""
-        if not self._step.done() and not (self._round.pending() and self._round.can_succeed):
+        if not self._step.done() and not self._round.is_waiting:
             self._end_step()
 
     def _end_step(self) -> None:
@@ -278,3 +295,7 @@ class RoundDriver:
     @property
     def _seconds(self) -> float:
         return self._loop.time() - self._started
+
+
+def _encoded(messages: Mapping[int, CollectorMessage], index: int) -> bytes:
+    return encoded(messages[index])

@@ -5,61 +5,69 @@ Rules this file keeps:
 - a participant proves its identity over a fresh nonce before anything is said about it, held for it or
   looked up for it, so that nobody can ask whether another one is enrolled;
 - a stream that is silent, slow to read, or out of order costs its own participant, nobody else;
-- nothing is logged about a peer: no address, no payload, no identity.
+- nothing is logged about a peer: no address, no payload, no identity; only, once a minute, how many joins were
+  refused for what an operator can mend (`refusals`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NoReturn, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 import grpc
 from grpc import aio
 
+from client_sdk.certificate import CertificateError
 from client_sdk.errors import RejectionError, RejectionReason, WireError
-from client_sdk.identity import device_id_of, enrolment_message, verify
+from client_sdk.identity import device_id_of
 from client_sdk.plan import Plan
 from client_sdk.secagg.messages import (
     NONCE_BYTES,
     Advert,
     AlreadyCounted,
     Challenge,
-    CollectorMessage,
     Hello,
     Joined,
     ParticipantMessage,
-    Receipt,
-    SurvivorStatus,
-    UnmaskRequest,
 )
 from client_sdk.wire.convert import (
-    collector_message_to_wire,
-    enrol_request_from_wire,
-    enrol_response_to_wire,
     get_plan_request_from_wire,
     get_plan_response_to_wire,
     participant_message_from_wire,
 )
-from client_sdk.wire.messages import EnrolResponse, GetPlanResponse
-from client_sdk.wire.methods import ENROL_METHOD, GET_PLAN_METHOD, PARTICIPATE_METHOD, Method
-from collector.intake import check_advert, check_hello
+from client_sdk.wire.messages import GetPlanResponse
+from client_sdk.wire.methods import GET_PLAN_METHOD, PARTICIPATE_METHOD, Method
+from collector.intake import check_advert, check_certificate, check_hello
+from collector.service.admission import Joins
 from collector.service.catalogue import Catalogue
+from collector.service.gate import refuse
 from collector.service.lobby import Lobby
-from collector.service.mailbox import Ending, Member
-from collector.service.monitoring import Monitor
+from collector.service.mailbox import Ending, Member, Sendable
+from collector.service.message_bytes import encoded
+from collector.service.registrar.refusals import RefusalLog
 from collector.service.rounds import RoundTools
 from collector.service.standings import Standings
-from collector.service.statuses import STATUS, Refusal, status_of
-from collector.service.storage import CollectorStore
+from collector.service.statuses import Refusal
 from collector.service.storage_errors import StoreError
+from collector.service.time_limit import TimeLimit
+
+log = logging.getLogger(__name__)
 
 M = TypeVar("M", Hello, Advert)
 
 Context = aio.ServicerContext[bytes, bytes]
+
+
+CERTIFICATE_HINTS: Final = {
+    "bad_signature": "signed by another registrar than --registrar-key",
+    "expired": "by this machine's clock",
+}
+"""What an operator looks at, by a CertificateError's reason."""
 
 
 class _StreamEndedError(Exception):
@@ -68,13 +76,19 @@ class _StreamEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the three services of one collector share."""
+    """What the services of one collector share. registrar_key: whose word an identity needs, 32 bytes.
+
+    refusals: what the log says of refused joins.
+    """
 
     catalogue: Catalogue
     lobby: Lobby
     tools: RoundTools
     standings: Standings
+    registrar_key: bytes
     entropy: Callable[[int], bytes]
+    joins: Joins
+    refusals: RefusalLog = field(default_factory=lambda: RefusalLog(log, time.monotonic))
 
 
 class SecAggServicer:
@@ -89,18 +103,26 @@ class SecAggServicer:
         with self._tools.monitor.stream():
             reason = await _refusal(self._stream(context))
         if reason is not None:
-            await _refuse(context, reason, self._tools.monitor)
+            await refuse(context, reason, self._tools.monitor)
 
     async def _stream(self, context: Context) -> Refusal | None:
-        async with asyncio.timeout(self._tools.step_timeout_s):
+        limit = TimeLimit(self._tools.step_timeout_s)
+        try:
+            return await self._limited(context, limit)
+        finally:
+            limit.close()
+
+    async def _limited(self, context: Context, limit: TimeLimit) -> Refusal | None:
+        with limit:
             plan, advert = await self._handshake(context)
         member = Member(device_id_of(advert.identity_key), plan, advert, joined_at=self._tools.clock())
+        self._services.joins.one(member.seat_key)
         self._services.lobby.take_seat(member.seat_key)
         try:
-            if await self._welcome(context, member):
+            if await self._welcome(context, member, limit):
                 return None
             self._services.lobby.wait(member)
-            return await self._serve(context, member)
+            return await self._serve(context, member, limit)
         finally:
             self._services.lobby.leave(member)
 
@@ -109,25 +131,49 @@ class SecAggServicer:
         hello = await _read_one(context, Hello)
         self._tools.store.require_working()
         plan = self._services.catalogue.by_hash(hello.plan_hash)
-        check_hello(hello, plan, self._tools.clock())
+        self._check_hello(hello, plan)
         if plan is None:
             raise RejectionError(RejectionReason.UNKNOWN_PLAN)
+        self._check_certificate(hello)
         nonce = self._services.entropy(NONCE_BYTES)
         await _write(context, Challenge(nonce))
         advert = await _read_one(context, Advert)
         check_advert(hello, nonce, advert)
         return plan, advert
 
-    async def _welcome(self, context: Context, member: Member) -> bool:
+    def _check_hello(self, hello: Hello, plan: Plan | None) -> None:
+        try:
+            check_hello(hello, plan, self._tools.clock())
+        except RejectionError as error:
+            if error.reason is RejectionReason.UNKNOWN_PLAN:
+                asked = hello.plan_hash.hex()[:8]
+                served = "serve the very file that the app ships, its [registrar] table included"
+                self._services.refusals.note("unknown_plan", f"one asked for {asked}...: {served}")
+            raise
+
+    def _check_certificate(self, hello: Hello) -> None:
+        """Once a stream, at this collector's clock; which check failed stays in the counters."""
+        try:
+            check_certificate(hello, self._services.registrar_key, self._tools.clock())
+        except RejectionError as error:
+            if isinstance(error.__cause__, CertificateError):
+                reason = error.__cause__.reason
+                self._tools.monitor.count(f"certificates.{reason}")
+                self._services.refusals.note(f"bad_certificate/{reason}", CERTIFICATE_HINTS.get(reason, ""))
+            raise
+
+    async def _welcome(self, context: Context, member: Member, limit: TimeLimit) -> bool:
         """Tell a proven identity what is booked for it; True where this report is already in a sum.
 
         Asked once it has its seat: a report that is just being stored in another round keeps its own until then.
         """
         standing = await self._services.standings.ask(member.seat_key)
-        if standing is None:
-            raise RejectionError(RejectionReason.NOT_ENROLLED)
+        if standing.opted_out:
+            raise RejectionError(RejectionReason.OPTED_OUT)
+        if standing.blamed and standing.counted is None:
+            raise RejectionError(RejectionReason.BLAMED)
         self._tools.monitor.count("joins")
-        async with asyncio.timeout(self._tools.step_timeout_s):
+        with limit:
             await _write(context, Joined(standing.reports, standing.micro_epsilon))
             if standing.counted is None:
                 return False
@@ -136,12 +182,12 @@ class SecAggServicer:
             await _write(context, AlreadyCounted(*standing.counted))
             return True
 
-    async def _serve(self, context: Context, member: Member) -> Refusal | None:
+    async def _serve(self, context: Context, member: Member, limit: TimeLimit) -> Refusal | None:
         """Write what the lobby and the round put into the mailbox, until it ends."""
         reader = asyncio.create_task(self._read_all(context, member))
         try:
             while not isinstance(item := await member.mailbox.take(), Ending):
-                async with asyncio.timeout(self._tools.step_timeout_s):
+                with limit:
                     await _write(context, item)
             return item.reason
         finally:
@@ -164,46 +210,24 @@ class SecAggServicer:
         member.mailbox.end(reason=reason)
 
 
-class EnrolmentServicer:
-    """EnrolmentService.Enrol: a single-use token for a place on the list of identities."""
-
-    def __init__(self, services: Services) -> None:
-        self._tools = services.tools
-
-    async def enrol(self, data: bytes, context: Context) -> bytes:
-        """One enrolment; every refusal of a token looks the same from outside."""
-        reason = await _refusal(self._enrol(data))
-        if reason is not None:
-            await _refuse(context, reason, self._tools.monitor)
-        self._tools.monitor.count("enrolled")
-        return enrol_response_to_wire(EnrolResponse())
-
-    async def _enrol(self, data: bytes) -> RejectionReason | None:
-        request = enrol_request_from_wire(data)
-        if not verify(request.identity_key, request.signature, enrolment_message(request.token)):
-            raise RejectionError(RejectionReason.BAD_SIGNATURE)
-        now = int(self._tools.clock())
-        accepted = await self._tools.store.call(CollectorStore.enrol, request.token, request.identity_key, now)
-        return None if accepted else RejectionReason.BAD_TOKEN
-
-
 class PlanServicer:
     """PlanService.GetPlan: the plan for devices whose app does not ship it."""
 
     def __init__(self, services: Services) -> None:
         self._catalogue = services.catalogue
+        self._monitor = services.tools.monitor
 
     async def get_plan(self, data: bytes, context: Context) -> bytes:
         """The newest version of the only plan, or of the named one."""
         try:
             request = get_plan_request_from_wire(data)
         except WireError:
-            malformed = STATUS[RejectionReason.MALFORMED]
-            await context.abort(malformed.code, malformed.text)
+            raise RejectionError(RejectionReason.MALFORMED) from None
         plan = self._catalogue.newest(request.name)
         if plan is None:
+            self._monitor.rejected(RejectionReason.UNKNOWN_PLAN)
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such plan here; name one where there are several")
-        return get_plan_response_to_wire(GetPlanResponse(plan.text, plan.hash))
+        return get_plan_response_to_wire(GetPlanResponse(plan.text, plan.hash, self._catalogue.signature(plan)))
 
 
 async def _refusal(work: Coroutine[Any, Any, Refusal | None]) -> Refusal | None:
@@ -222,13 +246,6 @@ async def _refusal(work: Coroutine[Any, Any, Refusal | None]) -> Refusal | None:
         return None
 
 
-async def _refuse(context: Context, refusal: Refusal, monitor: Monitor) -> NoReturn:
-    """Count the reason and end the call with its status."""
-    monitor.rejected(refusal)
-    status = status_of(refusal)
-    await context.abort(status.code, status.text)
-
-
 async def _read(context: Context) -> ParticipantMessage:
     """The next message. Raises WireError, and _StreamEndedError at the end."""
     data = await context.read()
@@ -245,26 +262,14 @@ async def _read_one(context: Context, kind: type[M]) -> M:
     return message
 
 
-async def _write(context: Context, message: CollectorMessage | bytes) -> None:
-    if isinstance(message, bytes):
-        await context.write(message)
-    elif isinstance(message, SAME_FOR_ALL):
-        await context.write(_encoded_once(message))
-    else:
-        await context.write(collector_message_to_wire(message))
-
-
-SAME_FOR_ALL = (SurvivorStatus, UnmaskRequest, Receipt)
-"""A round gives all its members one and the same of these."""
-
-_encoded_once = lru_cache(maxsize=64)(collector_message_to_wire)
+async def _write(context: Context, message: Sendable) -> None:
+    await context.write(message() if callable(message) else encoded(message))
 
 
 def handlers(services: Services) -> tuple[grpc.GenericRpcHandler, ...]:
-    """The three services as generic handlers over bytes: no generated service code is needed."""
+    """The services as generic handlers over bytes: no generated service code is needed."""
     return (
         _route(PARTICIPATE_METHOD, grpc.stream_stream_rpc_method_handler(SecAggServicer(services).participate)),
-        _route(ENROL_METHOD, grpc.unary_unary_rpc_method_handler(EnrolmentServicer(services).enrol)),
         _route(GET_PLAN_METHOD, grpc.unary_unary_rpc_method_handler(PlanServicer(services).get_plan)),
     )
 

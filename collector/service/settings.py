@@ -15,9 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, TelemetryError
+from client_sdk.files import load_public_key
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 DURATION = re.compile(r"^(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>ms|s|m|h)?$")
+SIZE = re.compile(r"([0-9]{1,12})(KB|MB|GB|TB)?", re.ASCII)
+BYTES_PER_UNIT = {"": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000, "TB": 1_000_000_000_000}
+NAME = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", re.ASCII)
 SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
@@ -31,6 +35,7 @@ class ServeSettings:
 
     plan_paths: the plans to serve, TOML files; older versions come from the store.
     db_url: the store, as an SQLAlchemy URL.
+    registrar_key: whose certificates count: 64 hex digits, or the path of a file that holds them.
     listen: HOST:PORT; port 0 lets the system choose.
     step_timeout_s: how long one step of a round, or of a handshake, waits for its participants.
     grace_s: how long running rounds may go on after the first SIGTERM or SIGINT.
@@ -38,10 +43,16 @@ class ServeSettings:
     max_waiting: participants that may wait for a cohort, over all plans.
     max_streams: streams that may be open at once.
     opening_workers: processes that open sums.
+    client_ca: clients must present a certificate of this authority (mTLS).
+    names: under which devices dial this collector, HOST or HOST:PORT; empty: those in the TLS certificate.
+    max_streams_per_address: calls that one address may have open at once.
+    max_joins: joins of one device for one period within an hour.
+    max_round_bytes: the most memory that one round of a plan may need.
     """
 
     plan_paths: tuple[Path, ...]
     db_url: str
+    registrar_key: str = ""
     listen: str = DEFAULT_LISTEN
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -52,24 +63,42 @@ class ServeSettings:
     max_waiting: int = 10_000
     max_streams: int = 20_000
     opening_workers: int = 1
+    client_ca: Path | None = None
+    names: tuple[str, ...] = ()
+    max_streams_per_address: int = 2_000
+    max_joins: int = 60
+    max_round_bytes: int = 2_000_000_000
 
     def __post_init__(self) -> None:
         if not self.plan_paths:
             raise ConfigurationError("--plan: name at least one plan file")
-        host, _ = split_address(self.listen)
-        _check_transport(self, host)
+        if not self.registrar_key:
+            raise ConfigurationError(
+                "--registrar-key: give the registrar's public key, as 64 hex digits or a file "
+                "(`ldp-collector registrar init` makes one)"
+            )
+        check_transport(self.listen, self.tls_cert, self.tls_key, insecure=self.insecure)
         _check_positive("--step-timeout", self.step_timeout_s)
         if not 0.0 <= self.grace_s < math.inf:
             raise ConfigurationError(f"--grace: {self.grace_s} is not a time; use seconds, e.g. 10s")
         if self.expected_devices is not None and self.expected_devices < 1:
             raise ConfigurationError(f"--expected-devices: must be at least 1, not {self.expected_devices}")
-        if min(self.max_waiting, self.max_streams, self.opening_workers) < 1:
-            raise ConfigurationError("limits on waiting participants, streams and workers must be at least 1")
+        if self.client_ca is not None and self.tls_cert is None:
+            raise ConfigurationError(
+                "--client-ca: clients have certificates over TLS only; give --tls-cert and --tls-key"
+            )
+        if bad := [name for name in self.names if not NAME.fullmatch(name)]:
+            raise ConfigurationError(f"--name: {bad[0]!r} is not HOST or HOST:PORT")
+        limits = (self.max_waiting, self.max_streams, self.opening_workers, self.max_streams_per_address)
+        if min(*limits, self.max_joins, self.max_round_bytes) < 1:
+            raise ConfigurationError("limits on participants, streams, joins, memory and workers must be at least 1")
 
 
-def _check_transport(settings: ServeSettings, host: str) -> None:
-    given = (settings.tls_cert is not None, settings.tls_key is not None)
-    if settings.insecure:
+def check_transport(listen: str, tls_cert: Path | None, tls_key: Path | None, *, insecure: bool) -> None:
+    """TLS, or plain text on loopback when asked for. Raises ConfigurationError for anything between."""
+    host, _ = split_address(listen)
+    given = (tls_cert is not None, tls_key is not None)
+    if insecure:
         if any(given):
             raise ConfigurationError("--insecure and --tls-cert/--tls-key exclude each other; drop one of them")
         if not is_loopback(host):
@@ -83,13 +112,13 @@ def _check_positive(option: str, seconds: float) -> None:
         raise ConfigurationError(f"{option}: {seconds} is not a time above zero; use e.g. 30s")
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPV6]:PORT` -> (host, port). Raises ConfigurationError."""
+def split_address(address: str, option: str = "--listen") -> tuple[str, int]:
+    """`HOST:PORT` or `[IPV6]:PORT` -> (host, port). Raises ConfigurationError, which names the option."""
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     plain = bool(host) and not set(host) & set("[]:/ ")
     if not colon or not (bracketed or plain) or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ConfigurationError(f"--listen: {address!r} is not HOST:PORT, e.g. 127.0.0.1:7443 or [::1]:7443")
+        raise ConfigurationError(f"{option}: {address!r} is not HOST:PORT, e.g. 127.0.0.1:7443 or [::1]:7443")
     return host.strip("[]"), int(port)
 
 
@@ -109,6 +138,19 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise ConfigurationError(f"{text!r} is not a duration; use e.g. 30s, 500ms or 2m")
     return float(match["number"]) * SECONDS_PER_UNIT[match["unit"]]
+
+
+def parse_size(text: str) -> int:
+    """`500000`, `512MB`, `2GB` -> bytes. Raises ConfigurationError."""
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigurationError(f"{text!r} is not a size; use e.g. 512MB or 2GB")
+    return int(match[1]) * BYTES_PER_UNIT[match[2] or ""]
+
+
+def read_registrar_key(text: str) -> bytes:
+    """32 bytes from 64 hex digits or a file. Raises ConfigurationError."""
+    return load_public_key(text, "--registrar-key")
 
 
 def read_tls(cert: Path, key: Path) -> tuple[bytes, bytes]:

@@ -15,19 +15,19 @@ from collector.service.store_access import StoreAccess
 GATHER_S = 0.03
 """How long a question waits for company; little beside a cohort's `max_wait`."""
 
-Answer = asyncio.Future[Standing | None]
+Answer = asyncio.Future[Standing]
 
 
 class Standings:
     """Asks one store. Used on the event loop only."""
 
-    def __init__(self, store: StoreAccess) -> None:
+    def __init__(self, store: StoreAccess[CollectorStore]) -> None:
         self._store = store
         self._waiting: list[tuple[Question, Answer]] = []
         self._asking: asyncio.Task[None] | None = None
 
-    async def ask(self, question: Question) -> Standing | None:
-        """The device's standing, None where it is not enrolled. Raises StoreError."""
+    async def ask(self, question: Question) -> Standing:
+        """What is booked for the device. Raises StoreError."""
         answer: Answer = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
         if self._asking is None:
@@ -52,7 +52,7 @@ class Standings:
         else:
             for question, answer in batch:
                 if not answer.done():  # else its stream has ended meanwhile
-                    answer.set_result(found.get(question))
+                    answer.set_result(found[question])
         finally:
             for answer in _open(batch):  # by a slip of ours, or at the end: nobody waits for ever
                 answer.cancel()

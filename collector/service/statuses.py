@@ -28,14 +28,18 @@ class Status:
 _MALFORMED = Status(grpc.StatusCode.INVALID_ARGUMENT, "the message is not valid in this place")
 _STALE = Status(grpc.StatusCode.FAILED_PRECONDITION, "the plan or the period is not open here")
 _BUSY = Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many participants wait; come back later")
+_TOO_MANY = Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "more than this collector takes at once; come back later")
+
+_NOT_CERTIFIED = Status(grpc.StatusCode.PERMISSION_DENIED, "no certificate is issued for this request")
 
 STATUS: dict[RejectionReason, Status] = {
     RejectionReason.MALFORMED: _MALFORMED,
     RejectionReason.DUPLICATE_KEY: _MALFORMED,
     RejectionReason.OUT_OF_ORDER: _MALFORMED,
     RejectionReason.BAD_SIGNATURE: Status(grpc.StatusCode.UNAUTHENTICATED, "the identity was not proven"),
-    RejectionReason.NOT_ENROLLED: Status(grpc.StatusCode.PERMISSION_DENIED, "this identity is not enrolled here"),
-    RejectionReason.BAD_TOKEN: Status(grpc.StatusCode.PERMISSION_DENIED, "the enrolment was refused"),
+    RejectionReason.BAD_CERTIFICATE: Status(grpc.StatusCode.UNAUTHENTICATED, "the identity was not proven"),
+    RejectionReason.BAD_TOKEN: _NOT_CERTIFIED,
+    RejectionReason.NOT_RENEWED: _NOT_CERTIFIED,
     RejectionReason.UNKNOWN_PLAN: _STALE,
     RejectionReason.PERIOD_TOO_OLD: _STALE,
     RejectionReason.PERIOD_NOT_STARTED: _STALE,
@@ -46,6 +50,18 @@ STATUS: dict[RejectionReason, Status] = {
     RejectionReason.TOO_LARGE: Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the message is larger than the plan allows"),
     RejectionReason.LATE: Status(grpc.StatusCode.DEADLINE_EXCEEDED, "the step closed without this participant"),
     RejectionReason.BUSY: _BUSY,
+    RejectionReason.BLAMED: Status(
+        grpc.StatusCode.PERMISSION_DENIED, "this identity broke a round's rules; its report of the period is not taken"
+    ),
+    RejectionReason.OPTED_OUT: Status(
+        grpc.StatusCode.PERMISSION_DENIED, "this identity has opted out; no report of it is taken any more"
+    ),
+    RejectionReason.TOO_MANY: _TOO_MANY,
+    RejectionReason.TOO_MANY_JOINS: _TOO_MANY,
+    RejectionReason.BAD_CREDENTIALS: Status(grpc.StatusCode.UNAUTHENTICATED, "who is calling was not proven"),
+    RejectionReason.NOT_ALLOWED: Status(grpc.StatusCode.PERMISSION_DENIED, "not allowed for this caller"),
+    RejectionReason.UNKNOWN_DEVICE: Status(grpc.StatusCode.NOT_FOUND, "no counted report of such a device"),
+    RejectionReason.UNKNOWN_METHOD: Status(grpc.StatusCode.UNIMPLEMENTED, "no such method here"),
     RejectionReason.SHUTTING_DOWN: Status(grpc.StatusCode.UNAVAILABLE, "the collector is stopping; come back later"),
     RejectionReason.STORAGE: Status(
         grpc.StatusCode.UNAVAILABLE, "the collector's store is unavailable; come back later"

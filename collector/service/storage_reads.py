@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case
 from collector.accounting.basic import WINDOWS, Amount, DeviceSpending
 from collector.release import ReleasedSum
 from collector.service import tables as t
-from collector.service.storage_rows import DROPOUT_STEPS, Contribution, RoundRecord, Standing
+from collector.service.storage_rows import DROPOUT_STEPS, Blamed, Contribution, RoundRecord, Standing
 
 CHUNK = 500
 """Values of one `IN` list: below every engine's smallest limit on bound values."""
@@ -28,22 +28,38 @@ def chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def standings(conn: Connection, devices: Sequence[str], plan_name: str, period_start: int) -> dict[str, Standing]:
-    """Per device that is enrolled: its totals, and where its report of this plan's name and period is counted."""
-    d, total, mine, held = t.devices.c, t.device_totals.c, t.contributions.c, t.rounds.c
-    counted = and_(mine.device == d.device, mine.plan_name == plan_name, mine.period_start == period_start)
-    joined = (
-        t.devices.outerjoin(t.device_totals, total.device == d.device)
-        .outerjoin(t.contributions, counted)
-        .outerjoin(t.rounds, held.round == mine.round)
-    )
-    query = select(d.device, total.reports, total.micro_epsilon, mine.round, held.contributors).select_from(joined)
+    """Per device: its totals, where its report of this plan's name and period is counted, and whether it is blamed."""
+    c, mine, held = t.device_totals.c, t.contributions.c, t.rounds.c
+    totals: dict[str, tuple[int, int]] = {}
+    counted: dict[str, tuple[str, int]] = {}
+    this_report = and_(mine.plan_name == plan_name, mine.period_start == period_start)
+    where = select(mine.device, mine.round, held.contributors).join(t.rounds, held.round == mine.round)
+    for chunk in chunks(devices):
+        for row in conn.execute(select(c.device, c.reports, c.micro_epsilon).where(c.device.in_(chunk))):
+            totals[row.device] = (row.reports, row.micro_epsilon)
+        for row in conn.execute(where.where(this_report, mine.device.in_(chunk))):
+            counted[row.device] = (row.round, row.contributors)
+    blamed = blamed_devices(conn, devices, plan_name, period_start)
+    gone = opted_out(conn, devices)
     return {
-        row.device: Standing(
-            row.reports or 0, row.micro_epsilon or 0, None if row.round is None else (row.round, row.contributors)
-        )
-        for chunk in chunks(devices)
-        for row in conn.execute(query.where(d.device.in_(chunk)))
+        device: Standing(*totals.get(device, (0, 0)), counted.get(device), device in blamed, device in gone)
+        for device in devices
     }
+
+
+def opted_out(conn: Connection, devices: Sequence[str]) -> set[str]:
+    """Those of `devices` that are never taken again."""
+    c = t.opt_outs.c
+    query = select(c.device)
+    return {device for chunk in chunks(devices) for device in conn.execute(query.where(c.device.in_(chunk))).scalars()}
+
+
+def blamed_devices(conn: Connection, devices: Sequence[str], plan_name: str, period_start: int) -> set[str]:
+    """Those of `devices` that a round of this plan's name and period blames."""
+    b, held, plan = t.blames.c, t.rounds.c, t.plans.c
+    joined = t.blames.join(t.rounds, held.round == b.round).join(t.plans, plan.hash == held.plan_hash)
+    query = select(b.device).select_from(joined).where(plan.name == plan_name, held.period_start == period_start)
+    return {device for chunk in chunks(devices) for device in conn.execute(query.where(b.device.in_(chunk))).scalars()}
 
 
 def report_costs(*conditions: ColumnElement[bool]) -> Select[Any]:
@@ -93,12 +109,15 @@ def _released_sum(row: Row[Any], totals: Sequence[int]) -> ReleasedSum:
 
 def rounds(conn: Connection) -> list[RoundRecord]:
     """Every finished round, in the order in which they finished."""
-    c = t.rounds.c
+    c, b = t.rounds.c, t.blames.c
+    blamed: dict[str, list[Blamed]] = defaultdict(list)
+    for row in conn.execute(select(t.blames).order_by(b.round, b.device, b.what)):
+        blamed[row.round].append(Blamed(row.device, row.what))
     return [
         RoundRecord(
             row.round, row.plan_hash, row.period_start, row.joined, row.contributors,
             {step: getattr(row, f"dropped_{step}") for step in DROPOUT_STEPS},
-            row.outcome, row.reason, row.seconds, row.finished_at,
+            row.outcome, row.reason, row.seconds, row.finished_at, tuple(blamed[row.round]),
         )
         for row in conn.execute(select(t.rounds).order_by(c.finished_at, c.round))
     ]  # fmt: skip

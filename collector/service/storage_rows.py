@@ -29,11 +29,16 @@ Question = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is booked for an enrolled device, and the (round, contributors) that holds its report of a period."""
+    """What is booked for a device, and the (round, contributors) that holds its report of a period.
+
+    blamed: it has broken the rules of a round of this plan's name and period. opted_out: it is never taken again.
+    """
 
     reports: int
     micro_epsilon: int
     counted: tuple[str, int] | None
+    blamed: bool = False
+    opted_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,14 @@ class Contributor:
 
 
 @dataclass(frozen=True, slots=True)
+class Blamed:
+    """A device that broke a round's rules; `what` is the value of a `collector.secagg.blame.Fault`."""
+
+    device_id: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """An opened sum and everything that is stored with it, in one transaction.
 
@@ -73,6 +86,7 @@ class Release:
     seconds: float
     now: float
     delivery: str = "interactive"
+    blamed: Sequence[Blamed] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +103,7 @@ class RoundRecord:
     reason: str | None
     seconds: float
     finished_at: int
+    blamed: Sequence[Blamed] = ()
 
 
 @dataclass(frozen=True, slots=True)

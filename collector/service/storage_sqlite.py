@@ -1,9 +1,10 @@
-"""SQLite under the collector's store: the only file that knows which engine it is.
+"""SQLite under the stores of collector and registrar: the only file that knows which engine it is.
 
 Rules of this file: commits are on disk before they return (WAL, synchronous=FULL); writers queue at BEGIN
 IMMEDIATE, so that what a writer checked still holds when it commits; readers see one snapshot and hold up
 nobody. A file that this version does not understand is refused before the first byte of it changes. Every
-fault leaves as one StoreError that names the file and what to do; bound values never reach its text.
+fault leaves as one StoreError that names the file and what to do; bound values never reach its text. What kind of
+store it is, a `Schema` says.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from client_sdk.errors import ConfigurationError
-from collector.service import migrations
 from collector.service.storage_errors import StoreError, StoreProblem
 
 _BY_SQLITE_CODE: Final = {
@@ -44,6 +45,28 @@ _BY_SQLITE_CODE: Final = {
 
 _FULL_ERRNO: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY_ERRNO: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A kind of store. revisions: oldest first; their files, and an `env.py` for Alembic, lie in `folder`.
+
+    version_table: where Alembic keeps which revision it is; by its name one kind is told from another. where: says
+    where such a store comes from, and `make` what brings it into being or up to date, both for the operator.
+    """
+
+    revisions: tuple[str, ...]
+    folder: Path
+    metadata: MetaData
+    version_table: str
+    where: str
+    make: str
+
+    @property
+    def head(self) -> str:
+        """The revision of a store that is up to date."""
+        return self.revisions[-1]
+
 
 ROOM_BYTES: Final = 256 * 1024
 """What the release of a full cohort takes in the write-ahead log, about."""
@@ -94,18 +117,25 @@ def _begin(conn: Connection) -> None:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn what SQLite or SQLAlchemy raises inside into one StoreError about `path`."""
+def translated(path: Path, *, judging: bool = False) -> Iterator[None]:
+    """Turn what SQLite or SQLAlchemy raises inside into one StoreError about `path`.
+
+    judging: whether it is a store at all is not known yet.
+    """
     try:
         yield
     except sqlite3.Error as error:
-        raise _store_error(path, error) from error
+        raise _store_error(path, error, judging=judging) from error
     except DBAPIError as error:
-        raise _store_error(path, error.orig) from error
+        raise _store_error(path, error.orig, judging=judging) from error
 
 
-def _store_error(path: Path, error: BaseException | None) -> StoreError:
+def _store_error(path: Path, error: BaseException | None, *, judging: bool) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
+    if judging and code == sqlite3.SQLITE_NOTADB:
+        # Told by SQLite alone: who opens and closes the file beside it takes the process's locks on it away.
+        what = "is no SQLite file; name the store, or restore its backup if this was it"
+        return StoreError(path, StoreProblem.NOT_A_STORE, what)
     problem = None if code is None else _BY_SQLITE_CODE.get(code & 0xFF)
     if problem is StoreProblem.INPUT_OUTPUT and _is_full(path):
         problem = StoreProblem.FULL  # the log's index cannot grow: SQLite has another word for it
@@ -139,19 +169,19 @@ def _problem_of_errno(number: int | None) -> StoreProblem:
     return StoreProblem.READ_ONLY if number in _READ_ONLY_ERRNO else StoreProblem.INPUT_OUTPUT
 
 
-def check_there(path: Path) -> None:
+def check_there(path: Path, schema: Schema) -> None:
     if path.is_dir():
         raise StoreError(path, StoreProblem.MISSING, "is a folder; name the store's file in it")
     if not path.exists():
-        raise StoreError(path, StoreProblem.MISSING, "no such store; give the --db that `ldp-collector serve` uses")
+        raise StoreError(path, StoreProblem.MISSING, f"no such store; {schema.where}")
 
 
-def create_file(path: Path) -> None:
+def create_file(path: Path, schema: Schema) -> None:
     """An empty file for its owner only: it will say who takes part."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        check_there(path)
+        check_there(path, schema)
     except FileNotFoundError:
         raise StoreError(path, StoreProblem.MISSING, f"folder {path.parent} does not exist; create it first") from None
     except OSError as error:
@@ -160,38 +190,38 @@ def create_file(path: Path) -> None:
         ) from None
 
 
-def judge_for_reading(path: Path, busy_timeout_s: float) -> tuple[str, str | None]:
+def judge_for_reading(path: Path, schema: Schema, busy_timeout_s: float) -> tuple[str, str | None]:
     """(mode, revision) of an existing file, without writing."""
     try:
-        return "ro", _judge(path, "ro", busy_timeout_s)
+        return "ro", _judge(path, schema, "ro", busy_timeout_s)
     except StoreError as error:
         # Without the right to create its -shm file SQLite cannot read a WAL store, unless told that nobody
         # writes; without a -wal file that is so.
         log = path.with_name(path.name + "-wal")
         if error.problem not in {StoreProblem.CANNOT_OPEN, StoreProblem.READ_ONLY} or log.exists():
             raise
-        return "immutable", _judge(path, "immutable", busy_timeout_s)
+        return "immutable", _judge(path, schema, "immutable", busy_timeout_s)
 
 
-def judge_for_writing(path: Path, busy_timeout_s: float) -> None:
+def judge_for_writing(path: Path, schema: Schema, busy_timeout_s: float) -> None:
     """Refuse what this version does not understand before a byte of it changes."""
     if path.stat().st_size == 0:
         return
     try:
-        revision = _judge(path, "ro", busy_timeout_s)
+        revision = _judge(path, schema, "ro", busy_timeout_s)
     except StoreError as error:
         if error.problem not in {StoreProblem.CANNOT_OPEN, StoreProblem.READ_ONLY}:
             raise
-        revision = _judge(path, "rw", busy_timeout_s)  # a crash while the file was made: needs its journal
-    if revision is not None and revision not in migrations.REVISIONS:
-        raise not_current(path, revision)
+        revision = _judge(path, schema, "rw", busy_timeout_s)  # a crash while the file was made: needs its journal
+    if revision is not None and revision not in schema.revisions:
+        raise not_current(path, schema, revision)
 
 
-def _judge(path: Path, mode: str, busy_timeout_s: float) -> str | None:
+def _judge(path: Path, schema: Schema, mode: str, busy_timeout_s: float) -> str | None:
     engine = make_engine(path, mode, busy_timeout_s)
     try:
-        with translated(path), engine.begin() as conn:
-            revision = revision_of(conn)
+        with translated(path, judging=True), engine.begin() as conn:
+            revision = revision_of(conn, schema)
             if revision is None and _tables(conn):
                 raise StoreError(path, StoreProblem.NOT_A_STORE, "is a database of another program; name another file")
             return revision
@@ -203,19 +233,18 @@ def _tables(conn: Connection) -> set[str]:
     return set(conn.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
 
 
-def revision_of(conn: Connection) -> str | None:
-    if "alembic_version" not in _tables(conn):
+def revision_of(conn: Connection, schema: Schema) -> str | None:
+    if schema.version_table not in _tables(conn):
         return None
-    return conn.execute(text("SELECT max(version_num) FROM alembic_version")).scalar()
+    newest = f"SELECT max(version_num) FROM {schema.version_table}"  # noqa: S608 - the name is a constant of ours
+    return conn.execute(text(newest)).scalar()
 
 
-def not_current(path: Path, revision: str | None) -> StoreError:
+def not_current(path: Path, schema: Schema, revision: str | None) -> StoreError:
     if revision is None:
-        return StoreError(path, StoreProblem.NOT_A_STORE, "holds no store yet; start `ldp-collector serve` on it once")
-    if revision in migrations.REVISIONS:
-        return StoreError(
-            path, StoreProblem.OLDER, "was written by an older version; start `ldp-collector serve` on it once"
-        )
+        return StoreError(path, StoreProblem.NOT_A_STORE, f"holds no store yet; {schema.make}")
+    if revision in schema.revisions:
+        return StoreError(path, StoreProblem.OLDER, f"was written by an older version; {schema.make}")
     return StoreError(
         path,
         StoreProblem.NEWER,
@@ -239,11 +268,13 @@ def switch_to_wal(path: Path, busy_timeout_s: float) -> None:
         connection.close()
 
 
-def upgrade(conn: Connection) -> None:
+def upgrade(conn: Connection, schema: Schema, revision: str = "head") -> None:
+    """Bring the tables to the newest revision (or the one named), in the caller's transaction."""
     from alembic import command
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+    config.set_main_option("script_location", str(schema.folder).replace("%", "%%"))
     config.attributes["connection"] = conn
-    command.upgrade(config, "head")
+    config.attributes["schema"] = schema
+    command.upgrade(config, revision)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
@@ -14,10 +15,16 @@ from sqlalchemy import Connection, and_, delete, func, insert, select, update
 from client_sdk.accounting.budget import format_micro
 from client_sdk.errors import LocalProtocolError, PlanError
 from client_sdk.plan import Plan, parse_plan
-from client_sdk.plan.defaults import rolling_24h_micro
+from client_sdk.plan.successor import raised_limit
 from collector.service import tables as t
-from collector.service.storage_reads import chunks, report_costs
-from collector.service.storage_rows import DROPOUT_STEPS, DuplicateContributionError, Release, RoundRecord
+from collector.service.storage_reads import chunks, opted_out, report_costs
+from collector.service.storage_rows import (
+    DROPOUT_STEPS,
+    Contributor,
+    DuplicateContributionError,
+    Release,
+    RoundRecord,
+)
 
 # --- plans ------------------------------------------------------------------------------------------
 
@@ -48,46 +55,22 @@ def put_plan(conn: Connection, plan: Plan, now: int) -> None:
 
 
 def _refuse_raised_limits(earlier: Plan, plan: Plan) -> None:
-    """A version may lower, never raise, what a device can spend: devices keep the strictest they have seen.
-
-    A window that only follows from the version's own reports (the default) may grow with them here, so that a
-    version can ask one more question; devices still hold it to what they have seen.
-    """
-    default = rolling_24h_micro(plan.period_s, plan.report_micro_epsilon)
-    for name, before, now in (
-        ("lifetime", earlier.budget.lifetime_micro, plan.budget.lifetime_micro),
-        ("rolling_24h", earlier.budget.rolling_24h_micro, plan.budget.rolling_24h_micro),
-    ):
-        if now > before and (name == "lifetime" or now != default):
-            raise PlanError(
-                f"budget.{name}: {format_micro(now)} is above the {format_micro(before)} of version {earlier.version} "
-                f"of {plan.name!r}; a version may lower a device's limits, never raise them; take a new plan.name"
-            )
-
-
-# --- enrolment --------------------------------------------------------------------------------------
-
-
-def enrol(conn: Connection, token_hash: bytes, identity_key: bytes, device: str, now: int) -> bool:
-    """Use a token once. The same token and identity again is True; a used, expired or unknown token is False."""
-    token = conn.execute(select(t.tokens).where(t.tokens.c.token_hash == token_hash)).first()
-    if token is None:
-        return False
-    if token.used_at is not None:
-        return bool(token.device == device)
-    if now >= token.expires_at:
-        return False
-    if conn.execute(select(t.devices.c.device).where(t.devices.c.device == device)).first() is None:
-        conn.execute(insert(t.devices).values(device=device, identity_key=identity_key, enrolled_at=now))
-    conn.execute(update(t.tokens).where(t.tokens.c.token_hash == token_hash).values(used_at=now, device=device))
-    return True
+    """A version may lower, never raise, what a device can spend: devices keep the strictest they have seen."""
+    field = raised_limit(earlier, plan)
+    if field is None:
+        return
+    before, now = (getattr(version.budget, f"{field}_micro") for version in (earlier, plan))
+    raise PlanError(
+        f"budget.{field}: {format_micro(now)} is above the {format_micro(before)} of version {earlier.version} "
+        f"of {plan.name!r}; a version may lower a device's limits, never raise them; take a new plan.name"
+    )
 
 
 # --- one round --------------------------------------------------------------------------------------
 
 
 def insert_round(conn: Connection, record: RoundRecord) -> None:
-    """One finished round, released or aborted."""
+    """One finished round, released or aborted, and whom it blames."""
     conn.execute(
         insert(t.rounds).values(
             round=record.round_id,
@@ -102,6 +85,14 @@ def insert_round(conn: Connection, record: RoundRecord) -> None:
             **{f"dropped_{step}": record.dropouts.get(step, 0) for step in DROPOUT_STEPS},
         )
     )
+    gone = opted_out(conn, [blamed.device_id for blamed in record.blamed])
+    blames = [
+        {"round": record.round_id, "device": blamed.device_id, "what": blamed.what}
+        for blamed in record.blamed
+        if blamed.device_id not in gone
+    ]
+    if blames:
+        conn.execute(insert(t.blames), blames)
 
 
 def insert_release(conn: Connection, release: Release) -> None:
@@ -113,8 +104,12 @@ def insert_release(conn: Connection, release: Release) -> None:
     insert_round(conn, _round_record(release))
     _insert_sums(conn, release)
     _insert_contributions(conn, release)
-    _insert_spends(conn, release)
-    _add_to_totals(conn, release)
+    # Who opted out while the round ran is in its sum; but its ledger is gone, and is not begun again.
+    gone = opted_out(conn, [contributor.device_id for contributor in release.contributors])
+    staying = [contributor for contributor in release.contributors if contributor.device_id not in gone]
+    if staying:
+        _insert_spends(conn, release, staying)
+        _add_to_totals(conn, release, staying)
 
 
 def _check_release(release: Release) -> None:
@@ -141,7 +136,7 @@ def already_counted(conn: Connection, release: Release) -> list[str]:
 def _round_record(release: Release) -> RoundRecord:
     return RoundRecord(
         release.round_id, release.plan.hash, release.period_start, release.roster_size, len(release.contributors),
-        release.dropouts, "released", None, release.seconds, int(release.now),
+        release.dropouts, "released", None, release.seconds, int(release.now), release.blamed,
     )  # fmt: skip
 
 
@@ -184,7 +179,7 @@ def _insert_contributions(conn: Connection, release: Release) -> None:
     )
 
 
-def _insert_spends(conn: Connection, release: Release) -> None:
+def _insert_spends(conn: Connection, release: Release, contributors: Sequence[Contributor]) -> None:
     conn.execute(
         insert(t.spends),
         [
@@ -199,17 +194,17 @@ def _insert_spends(conn: Connection, release: Release) -> None:
                 "charged_at": int(release.now),
                 "central_falls_back": contributor.resent,
             }
-            for contributor in release.contributors
+            for contributor in contributors
             for name, metric in release.plan.metrics.items()
         ],
     )
 
 
-def _add_to_totals(conn: Connection, release: Release) -> None:
-    """The lifetime of each contributor, in the same transaction as the rows that it sums up."""
+def _add_to_totals(conn: Connection, release: Release, contributors: Sequence[Contributor]) -> None:
+    """The lifetime of each of `contributors`, in the same transaction as the rows that it sums up."""
     cost = sum(metric.micro_epsilon for metric in release.plan.metrics.values())
     c = t.device_totals.c
-    devices = [contributor.device_id for contributor in release.contributors]
+    devices = [contributor.device_id for contributor in contributors]
     for chunk in chunks(devices):
         known = set(conn.execute(select(c.device).where(c.device.in_(chunk))).scalars())
         new = [_no_total(device) for device in chunk if device not in known]
@@ -217,7 +212,7 @@ def _add_to_totals(conn: Connection, release: Release) -> None:
             conn.execute(insert(t.device_totals), new)
         more = {"reports": c.reports + 1, "micro_epsilon": c.micro_epsilon + cost}
         conn.execute(update(t.device_totals).where(c.device.in_(chunk)).values(more))
-    resent = [contributor.device_id for contributor in release.contributors if contributor.resent]
+    resent = [contributor.device_id for contributor in contributors if contributor.resent]
     for chunk in chunks(resent):
         once_more = {"resent_reports": c.resent_reports + 1}
         conn.execute(update(t.device_totals).where(c.device.in_(chunk)).values(once_more))

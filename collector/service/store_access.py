@@ -17,17 +17,18 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from client_sdk.errors import StorageError
 from collector.service.monitoring import Monitor
-from collector.service.storage import CollectorStore
+from collector.service.storage_base import SqliteStore
 from collector.service.storage_errors import StoreError, StoreProblem
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Store = TypeVar("Store", bound=SqliteStore)
 
 PROBE_EVERY_S: Final = 1.0
 
@@ -38,10 +39,10 @@ NO_OUTAGE: Final = frozenset({StoreProblem.REFUSED})
 """The fault of one call's rows, not of the store."""
 
 
-class StoreAccess:
-    """Runs calls of one CollectorStore, one after the other. Made and used on the event loop."""
+class StoreAccess(Generic[Store]):
+    """Runs calls of one store, one after the other. Made and used on the event loop."""
 
-    def __init__(self, store: CollectorStore, monitor: Monitor) -> None:
+    def __init__(self, store: Store, monitor: Monitor) -> None:
         self._store = store
         self._monitor = monitor
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
@@ -53,9 +54,7 @@ class StoreAccess:
 
     # --- calls ---
 
-    async def call(
-        self, method: Callable[Concatenate[CollectorStore, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def call(self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`method(store, *args, **kwargs)` in the store's thread; raises what it raises, StoreError in an outage."""
         self.require_working()
         try:
@@ -67,7 +66,7 @@ class StoreAccess:
             raise
 
     async def call_patiently(
-        self, method: Callable[Concatenate[CollectorStore, P], T], /, *args: P.args, **kwargs: P.kwargs
+        self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """`call`, which waits up to PATIENCE_S for an outage to end first."""
         with contextlib.suppress(TimeoutError):
@@ -80,9 +79,7 @@ class StoreAccess:
         if outage is not None:
             raise StoreError(outage.path, outage.problem)
 
-    def _unless_outage(
-        self, method: Callable[Concatenate[CollectorStore, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def _unless_outage(self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """In the store's thread, which alone begins an outage: whoever queues behind a failure is not tried."""
         self.require_working()
         try:
@@ -108,7 +105,7 @@ class StoreAccess:
     def _say(self, outage: StoreError) -> None:
         problem = outage.problem
         self._monitor.count(f"outages.{problem.value}")
-        lasting = "until the collector is started again" if problem is StoreProblem.DAMAGED else "until it works again"
+        lasting = "until this service is started again" if problem is StoreProblem.DAMAGED else "until it works again"
         log.error("store outage (%s): %s; devices are told to come back %s", problem.value, outage, lasting)
 
     async def _watch_outage(self, problem: StoreProblem) -> None:

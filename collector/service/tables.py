@@ -1,7 +1,7 @@
 """The collector's tables, for every SQL engine alike (SQLAlchemy Core; nothing of one engine in here).
 
 What is stored: sums over at least `min_size` contributors, who contributed, and what it cost them. What is
-never stored: a report, a masked input, a share, a seed, an enrolment token (only its SHA-256).
+never stored: a report, a masked input, a share, a seed, or who else there is (a registrar's list of identities).
 
 Times are integer seconds since the epoch, UTC. Money is integer micro-epsilon. A change of this file needs a
 new revision in `migrations/versions` and its name in `migrations.REVISIONS`; a test compares the two.
@@ -47,27 +47,6 @@ plans = Table(
     Column("text", Text, nullable=False),
     Column("added_at", BigInteger, nullable=False),
     UniqueConstraint("name", "version"),
-)
-
-# Enrolment: who may contribute. `contributions`, `spends` and `device_totals` do not refer to this table, so
-# that what a device has spent outlives its enrolment.
-devices = Table(
-    "devices",
-    metadata,
-    Column("device", String(32), primary_key=True),
-    Column("identity_key", LargeBinary(32), nullable=False),
-    Column("enrolled_at", BigInteger, nullable=False),
-    UniqueConstraint("identity_key"),
-)
-
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("token_hash", LargeBinary(32), primary_key=True),
-    Column("issued_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger, nullable=False),
-    Column("used_at", BigInteger),
-    Column("device", String(32), ForeignKey("devices.device")),
 )
 
 rounds = Table(
@@ -123,6 +102,16 @@ released_vectors = Table(
     Index(None, "period_start"),
 )
 
+# Devices whose messages broke a round's rules in a way that only they can have done; `what` is a Fault's value.
+blames = Table(
+    "blames",
+    metadata,
+    Column("round", String(64), ForeignKey("rounds.round"), primary_key=True),
+    Column("device", String(32), primary_key=True),
+    Column("what", String(32), primary_key=True),
+    Index(None, "device"),
+)
+
 # The exactly-once key: one report per device, plan name and period, over all versions of the plan.
 contributions = Table(
     "contributions",
@@ -162,4 +151,25 @@ device_totals = Table(
     Column("micro_epsilon", BigInteger, nullable=False),
     Column("folded_reports", BigInteger, nullable=False),
     Column("folded_micro_epsilon", BigInteger, nullable=False),
+)
+
+# Devices that opted out: nothing is booked for them any more, and they are never taken again. Only an id without a
+# ledger, because somebody with a copy of the device's folder could otherwise begin one for it anew.
+opt_outs = Table(
+    "opt_outs",
+    metadata,
+    Column("device", String(32), primary_key=True),
+    Column("acknowledged_at", BigInteger, nullable=False),
+)
+
+# Who may read over the network. A token itself is nowhere: it has 256 random bits, so its plain hash is enough.
+access_tokens = Table(
+    "access_tokens",
+    metadata,
+    Column("token_hash", LargeBinary(32), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("issued_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger),
 )

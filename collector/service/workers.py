@@ -19,10 +19,11 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 
 from client_sdk.errors import AbortReason, RoundAbortedError, StorageError
+from collector.secagg.blame import SeedsRefusedError
 from collector.secagg.opening import Opening, open_sum
 
-Refusal = tuple[AbortReason, int, int]
-"""A RoundAbortedError as plain data: exceptions with keyword arguments do not survive pickling."""
+Refusal = tuple[AbortReason, int, int, tuple[int, ...]]
+"""A RoundAbortedError as plain data, with the members it blames: keyword arguments do not survive pickling."""
 
 
 class OpeningWorkers:
@@ -39,7 +40,7 @@ class OpeningWorkers:
             await asyncio.get_running_loop().run_in_executor(self._start(), os.getpid)
 
     async def open(self, opening: Opening) -> list[int]:
-        """The signed totals of one round. Raises RoundAbortedError; a worker that died is replaced once."""
+        """The signed totals of one round. Raises what `open_sum` raises; a worker that died is replaced once."""
         loop = asyncio.get_running_loop()
         for _ in range(2):
             executor = self._start()
@@ -51,7 +52,9 @@ class OpeningWorkers:
                 continue
             if isinstance(result, list):
                 return result
-            reason, have, need = result
+            reason, have, need, blamed = result
+            if blamed:
+                raise SeedsRefusedError(blamed, have=have, need=need)
             raise RoundAbortedError(reason, have=have, need=need)
         raise StorageError("the process that opens sums died twice; see the machine's memory limits")
 
@@ -92,5 +95,7 @@ def _end_with_collector(watched: Connection) -> None:
 def _open_in_worker(opening: Opening) -> list[int] | Refusal:
     try:
         return open_sum(opening)
+    except SeedsRefusedError as error:
+        return (error.reason, error.have, error.need, tuple(blame.index for blame in error.blamed))
     except RoundAbortedError as error:
-        return (error.reason, error.have, error.need)
+        return (error.reason, error.have, error.need, ())

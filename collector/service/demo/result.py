@@ -32,7 +32,7 @@ class DemoResult:
 
 def build_result(plan: Plan, run: FleetRun, url: str, left_out: Mapping[str, int]) -> DemoResult:
     """Read the store once more, as `report` would, and put the truth over the contributors beside it."""
-    store = CollectorStore.open(url)
+    store = CollectorStore.open_existing(url)
     try:
         rounds = [_round_row(r) for r in store.rounds()]
         report = build_report(plans=store.plans(), rows=store.released_sums(), since=None, until=None)

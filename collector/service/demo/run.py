@@ -1,4 +1,4 @@
-"""Runs the demo: a collector process on loopback, N devices of the real SDK in one asyncio loop.
+"""Runs the demo: a registrar and a collector process on loopback, N devices of the real SDK in one asyncio loop.
 
 Each device is a `TelemetryClient` with its own data directory, channel and identity; the ones chosen to drop
 out break their stream right before one step of the protocol and do not come back.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -22,16 +23,17 @@ from pathlib import Path
 from client_sdk import TelemetryClient
 from client_sdk.errors import ConfigurationError
 from client_sdk.mechanisms import Value
-from client_sdk.plan import Plan
+from client_sdk.plan import Plan, parse_plan
 from client_sdk.report import PeriodState, clipped_values
 from collector.service.demo.fleet import Fleet, Readings
-from collector.service.storage import CollectorStore
+from collector.service.registrar.folder import RegistrarFolder
 
 DROP_STEPS = ("shares", "masked_input", "confirm", "unmask")
 """The steps a device may leave before; spread evenly over the devices that drop out."""
 
 STEPS = ("seal", "hello", "join", *DROP_STEPS)
 TOKEN_TTL_S = 3600
+PLAIN = ("--listen", "127.0.0.1:0", "--insecure")
 START_DEADLINE_S = 30.0
 STEP_TIMEOUT_S = 120
 """Nobody is silent here (who drops out breaks the stream), so this only bounds a very slow machine."""
@@ -83,27 +85,49 @@ def cohort_batches(devices: int, target_size: int) -> list[range]:
     return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
+def with_registrar(plan: Plan, key: bytes) -> Plan:
+    """The plan with the demo's registrar in place of the one that it names, whose key is not here to certify anybody.
+
+    Only the key is another one: the devices are told the address by themselves. Raises ConfigurationError.
+    """
+    if plan.registrar is None:
+        return plan
+    changed = parse_plan(re.sub(plan.registrar.key.hex(), key.hex(), plan.text, flags=re.IGNORECASE))
+    if changed.registrar is None or changed.registrar.key != key:  # written with escapes
+        raise ConfigurationError("--plan: write the key of [registrar] as 64 hex digits, or leave the table out here")
+    return changed
+
+
 def run_fleet(plan: Plan, plan_path: Path, fleet: Fleet, dropout: float, folder: Path, progress: Progress) -> FleetRun:
-    """Start the collector, let every device upload once, stop the collector. Raises ConfigurationError."""
+    """Start registrar and collector, let every device enrol and upload once, stop both. Raises ConfigurationError.
+
+    folder: holds the registrar's own, made already.
+    """
     _raise_file_limit()
     started = time.monotonic()
     url = f"sqlite:///{folder / 'collector.db'}"
     devices = len(fleet.readings)
-    store = CollectorStore.open(url)
-    try:
-        store.put_plan(plan, now=int(time.time()))
-        tokens = store.issue_tokens(devices, now=int(time.time()), ttl_s=TOKEN_TTL_S)
-    finally:
-        store.close()
+    registrar = registrar_in(folder)
+    registrar_key = registrar.key().public_key
+    tokens = _tokens(registrar, devices)
     now = time.time()
     schedule = drop_schedule(devices, dropout)
-    with _collector_process(plan_path, url, devices, folder / "collector.log") as (process, endpoint):
+    with contextlib.ExitStack() as stack:
+        # the whole fleet comes from one address here
+        at_once = ["--max-calls-per-address", "1000"]
+        serve_registrar = ["registrar", "serve", "--dir", str(registrar.path), *at_once, *PLAIN]
+        _, certifier = stack.enter_context(_service("registrar", serve_registrar, folder))
+        serve = ["serve", "--plan", str(plan_path), "--db", url, "--registrar-key", registrar_key.hex(), *PLAIN]
+        serve += ["--expected-devices", str(devices), "--step-timeout", f"{STEP_TIMEOUT_S}s"]
+        serve += ["--max-streams-per-address", str(2 * devices + 100)]  # the whole fleet is on this machine
+        process, endpoint = stack.enter_context(_service("collector", serve, folder))
         cpu_before = time.process_time()
-        runner = _FleetRunner(plan, plan_path, endpoint, folder / "devices", now, progress)
+        addresses = Addresses(endpoint, certifier, registrar_key)
+        runner = _FleetRunner(plan, plan_path, addresses, folder / "devices", now, progress)
         runs = asyncio.run(runner.run(fleet, tokens, schedule))
         device_cpu_s = time.process_time() - cpu_before
         _stop(process)
-    collector_cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+        collector_cpu = resource.getrusage(resource.RUSAGE_CHILDREN)  # before the registrar ends, which counts apart
     return FleetRun(
         devices=runs,
         seconds=time.monotonic() - started,
@@ -113,15 +137,37 @@ def run_fleet(plan: Plan, plan_path: Path, fleet: Fleet, dropout: float, folder:
     )
 
 
+def registrar_in(folder: Path) -> RegistrarFolder:
+    """Where the demo's registrar lives."""
+    return RegistrarFolder(folder / "registrar")
+
+
+def _tokens(registrar: RegistrarFolder, count: int) -> list[str]:
+    store = registrar.open_store()
+    try:
+        return store.issue_tokens(count, time.time(), TOKEN_TTL_S)
+    finally:
+        store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the devices find the two services, and whose certificates they believe."""
+
+    collector: str
+    registrar: str
+    registrar_key: bytes
+
+
 class _FleetRunner:
     """The devices' half: one coroutine a device, all on one loop."""
 
     def __init__(
-        self, plan: Plan, plan_path: Path, endpoint: str, folder: Path, now: float, progress: Progress
+        self, plan: Plan, plan_path: Path, addresses: Addresses, folder: Path, now: float, progress: Progress
     ) -> None:
         self._plan = plan
         self._plan_path = plan_path
-        self._endpoint = endpoint
+        self._addresses = addresses
         self._folder = folder
         self._now = now
         self._progress = progress
@@ -145,10 +191,12 @@ class _FleetRunner:
     def _sealed_client(self, number: int, readings: Readings, token: str) -> tuple[TelemetryClient, Truth]:
         """What an app does: record, and seal the period at its end. With the truth about its values."""
         client = TelemetryClient(
-            self._endpoint,
+            self._addresses.collector,
             plan=self._plan_path,
             data_dir=self._folder / str(number),
             enrolment_token=token,
+            registrar=self._addresses.registrar,
+            registrar_key=self._addresses.registrar_key,
             consent=True,
             insecure=True,
             background=False,
@@ -178,7 +226,7 @@ class _FleetRunner:
         client.close()
         return DeviceRun(
             number=number,
-            device_id=client.device_id,
+            device_id=client.device_id or "",  # nobody opts out here
             truth=truth,
             drops_before=drops_before,
             spent_micro_epsilon=client.spent().lifetime_micro,
@@ -210,27 +258,24 @@ def _raise_file_limit() -> None:
 
 
 @contextlib.contextmanager
-def _collector_process(
-    plan_path: Path, url: str, devices: int, log_path: Path
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "collector.service", "serve", "--plan", str(plan_path), "--db", url]
-    command += ["--listen", "127.0.0.1:0", "--insecure", "--expected-devices", str(devices)]
-    command += ["--step-timeout", f"{STEP_TIMEOUT_S}s"]
+def _service(name: str, arguments: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process of `ldp-collector`, and where it listens."""
+    command, log_path = [sys.executable, "-m", "collector.service", *arguments], folder / f"{name}.log"
     with log_path.open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
-            yield process, _endpoint(process, log_path)
+            yield process, _endpoint(name, process, log_path)
         finally:
             _stop(process)
 
 
-def _endpoint(process: subprocess.Popen[str], log_path: Path) -> str:
+def _endpoint(name: str, process: subprocess.Popen[str], log_path: Path) -> str:
     stdout = process.stdout
     line = stdout.readline() if stdout is not None else ""
     if not line.startswith("listening on "):
         process.kill()
         reason = log_path.read_text(encoding="utf-8").strip().splitlines()
-        raise ConfigurationError(f"the demo's collector did not start: {reason[-1] if reason else 'no message'}")
+        raise ConfigurationError(f"the demo's {name} did not start: {reason[-1] if reason else 'no message'}")
     return line.removeprefix("listening on ").strip()
 
 

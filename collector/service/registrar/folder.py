@@ -1,0 +1,75 @@
+"""A registrar's folder: `registrar.key` (0600), `registrar.pub` (its public half, for everybody), `registrar.db`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from client_sdk.errors import ConfigurationError
+from client_sdk.identity import IdentityKey
+from collector.service.registrar.key import create_key, read_key, write_new
+from collector.service.registrar.store import RegistrarStore
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrarFolder:
+    """Where one registrar keeps its key and its store."""
+
+    path: Path
+
+    @property
+    def key_path(self) -> Path:
+        """The signing key."""
+        return self.path / "registrar.key"
+
+    @property
+    def public_path(self) -> Path:
+        """64 hex digits: what collectors and devices pin."""
+        return self.path / "registrar.pub"
+
+    @property
+    def db_path(self) -> Path:
+        """The store."""
+        return self.path / "registrar.db"
+
+    def create(self, *, keep_key: bool = False) -> IdentityKey:
+        """A new key and an empty store; with `keep_key` only the store, beside a key that is there.
+
+        Raises ConfigurationError where that would take the place of something, StoreError, OSError.
+        """
+        if self.db_path.exists():
+            raise ConfigurationError(f"{self.db_path}: is there already, and is never replaced; name another folder")
+        if keep_key:
+            key = read_key(self.key_path)
+        else:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            key = create_key(self.key_path)
+        if not self.public_path.exists():
+            write_new(self.public_path, f"{key.public_key.hex()}\n".encode(), 0o644)
+        store = RegistrarStore.open(str(self.db_path))
+        try:
+            store.belongs_to(key.public_key)
+        finally:
+            store.close()
+        return key
+
+    def key(self) -> IdentityKey:
+        """The signing key. Raises ConfigurationError."""
+        return read_key(self.key_path)
+
+    def open_store(self) -> RegistrarStore:
+        """The store, which must be there: an empty one in its place would have forgotten who is revoked. StoreError."""
+        return RegistrarStore.open_existing(str(self.db_path))
+
+    def open_own_store(self, key: IdentityKey) -> RegistrarStore:
+        """The store of the registrar with this key. StoreError, ConfigurationError where it is another one's."""
+        store = self.open_store()
+        try:
+            if not store.belongs_to(key.public_key):
+                raise ConfigurationError(
+                    f"{self.db_path}: belongs to another key than {self.key_path}; put back the one or the other"
+                )
+        except BaseException:
+            store.close()
+            raise
+        return store
