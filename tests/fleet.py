@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from client_sdk.certificate import Certificate, Role, issue
 from client_sdk.errors import AbortReason, RemoteProtocolError, RoundAbortedError
 from client_sdk.identity import IdentityKey, verify
 from client_sdk.secagg.messages import (
@@ -39,6 +40,7 @@ PLAN_HASH = hashlib.sha256(b"a plan").digest()
 PERIOD_START = 1_767_225_600
 FORMED_AT = PERIOD_START + 90_000
 PLAN_NAME = "app-health"
+REGISTRAR = IdentityKey(hashlib.sha256(b"the registrar").digest())
 
 
 class SeededEntropy:
@@ -72,6 +74,18 @@ def rules(
 ) -> RoundRules:
     """Small rules: thresholds just above half of the roster, no reserve for dropouts."""
     return RoundRules(min_size, Fraction(corrupt), Fraction(dropout), max_wait_s, length, bound)
+
+
+def certified(
+    identity_key: bytes,
+    *,
+    role: Role = Role.DEVICE,
+    issued_at: int = PERIOD_START - 86_400,
+    expires_at: int = PERIOD_START + 30 * 86_400,
+    registrar: IdentityKey = REGISTRAR,
+) -> bytes:
+    """The registrar's word for a device, good long before and after the fleet's period."""
+    return issue(registrar, Certificate(role, identity_key, issued_at, expires_at))
 
 
 @dataclass
@@ -129,6 +143,8 @@ class Fleet:
         identity = self.identities[index]
         return Participant(
             identity=identity,
+            certificate=certified(identity.public_key),
+            registrar_key=REGISTRAR.public_key,
             plan_hash=self.plan_hashes.get(index, PLAN_HASH),
             period_start=PERIOD_START,
             report_id=identity.report_id(PLAN_NAME, PERIOD_START),

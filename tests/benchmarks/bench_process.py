@@ -43,7 +43,8 @@ HOST = """
 import sys, threading, time
 from client_sdk import TelemetryClient
 folder, endpoint, how = sys.argv[1:]
-client = TelemetryClient(endpoint, plan=folder + "/plan.toml", data_dir=folder + "/d", consent=True, insecure=True)
+client = TelemetryClient(endpoint, plan=folder + "/plan.toml", data_dir=folder + "/d", consent=True, insecure=True,
+                         registrar=endpoint, registrar_key=b"\\x58" + 31 * b"\\x66", enrolment_token="t")
 client.record("cold_start_ms", 812)
 client.flush(seal=True, timeout_s=0.0)
 while how != "at once" and not any("_poll_wrapper" in thread.name for thread in threading.enumerate()):

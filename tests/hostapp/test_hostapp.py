@@ -23,6 +23,8 @@ from client_sdk.device.storage import DeviceStore
 from client_sdk.identity import IdentityKey
 from client_sdk.plan import parse_plan
 from collector.service.storage import CollectorStore
+from tests.registrar import KEY_HEX, folder_with_key
+from tests.registrar import Running as Registrar
 from tests.unit.client_sdk.device.certificates import certificate
 
 HERE = Path(__file__).resolve().parent
@@ -61,7 +63,7 @@ epsilon = 1.0
 
 @dataclass
 class Night:
-    """One collector, some apps, and the folder that outlives all their processes."""
+    """One registrar, one collector, some apps, and the folder that outlives all their processes."""
 
     folder: Path
     plan_text: str = PLAN.text
@@ -75,11 +77,15 @@ class Night:
         private, public = certificate("localhost")
         (self.folder / "key.pem").write_bytes(private)
         (self.folder / "cert.pem").write_bytes(public)
-        (self.folder / "plan.toml").write_text(self.plan_text)
         self.url = f"sqlite:///{self.folder / 'collector.db'}"
-        store = CollectorStore.open(self.url)
-        self.tokens = store.issue_tokens(DEVICES, time.time())
-        store.close()
+        tls = {"tls_cert": self.folder / "cert.pem", "tls_key": self.folder / "key.pem"}
+        self.registrar = Registrar(
+            folder_with_key(self.folder / "registrar"), time.time, {"listen": "localhost:0", "insecure": False} | tls
+        )
+        self.registrar.start()
+        self.tokens = self.registrar.tokens(DEVICES)
+        table = f'[registrar]\naddress = "{self.registrar.address}"\nkey = "{KEY_HEX}"\n'
+        (self.folder / "plan.toml").write_text(self.plan_text + table)
         self.at = time.time()
         self.now = self.at - 5 * 86_400  # their days run fast, and end before today
         self.start_collector()
@@ -88,7 +94,16 @@ class Night:
 
     def start_collector(self) -> None:
         command = [sys.executable, "-m", "collector.service", "serve", "--plan", self.folder / "plan.toml"]
-        command += ["--db", self.url, "--listen", f"localhost:{self.port}", "--step-timeout", self.step_timeout]
+        command += [
+            "--db",
+            self.url,
+            "--registrar-key",
+            KEY_HEX,
+            "--listen",
+            f"localhost:{self.port}",
+            "--step-timeout",
+            self.step_timeout,
+        ]
         command += ["--tls-cert", self.folder / "cert.pem", "--tls-key", self.folder / "key.pem"]
         with (self.folder / "collector.log").open("a") as log:
             self.collector = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT)
@@ -144,6 +159,7 @@ class Night:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+        self.registrar.stop()
 
 
 def play(night: Night, rng: random.Random, seconds: float) -> None:
@@ -191,7 +207,7 @@ def check_device(night: Night, number: int, store: CollectorStore) -> Counter[st
     """One device's store against what the collector says of it."""
     folder = night.data_dir(number)
     device = DeviceStore(str(folder))
-    device_id = IdentityKey(device.identity()[0]).device_id
+    device_id = IdentityKey(device.identity()).device_id
     assert device.damage() is None, "neither crash nor kill is damage"
     charged = {period for (period,) in rows(folder, "SELECT period_start FROM ledger")}
     waiting = [period for (period,) in rows(folder, "SELECT period_start FROM spool")]

@@ -15,7 +15,7 @@ import grpc
 from grpc import aio
 
 from client_sdk.errors import RemoteProtocolError
-from client_sdk.identity import IdentityKey, enrolment_message
+from client_sdk.identity import IdentityKey
 from client_sdk.plan import Plan, parse_plan
 from client_sdk.secagg.messages import (
     Advert,
@@ -33,10 +33,10 @@ from client_sdk.secagg.messages import (
     UnmaskShares,
 )
 from client_sdk.secagg.participant import Participant
-from client_sdk.wire.messages import EnrolRequest
-from client_sdk.wire.methods import ENROL_METHOD, PARTICIPATE_METHOD
+from client_sdk.wire.methods import PARTICIPATE_METHOD
 from collector.service.app import CollectorService
 from collector.service.settings import ServeSettings
+from tests.registrar import KEY, KEY_HEX, certificate_of
 
 STEPS: dict[type, str] = {
     Hello: "hello",
@@ -99,21 +99,28 @@ class Ended:
 
 @dataclass
 class Device:
-    """One identity with one report. `hook(step, message)` runs before each message and may replace it or raise."""
+    """One identity with one report. certificate: empty for a good one.
+
+    `hook(step, message)` runs before each message and may replace it or raise.
+    """
 
     vector: Sequence[int]
     plan: Plan
     identity: IdentityKey = field(default_factory=lambda: IdentityKey(os.urandom(32)))
     period_start: int = -1
     resent: bool = False
+    certificate: bytes = b""
 
     def __post_init__(self) -> None:
+        self.certificate = self.certificate or certificate_of(self.identity)
         if self.period_start < 0:
             self.period_start = self.plan.period_start(time.time())
 
     def participant(self) -> Participant:
         return Participant(
             identity=self.identity,
+            certificate=self.certificate,
+            registrar_key=KEY,
             plan_hash=self.plan.hash,
             period_start=self.period_start,
             report_id=self.identity.report_id(self.plan.name, self.period_start),
@@ -175,13 +182,6 @@ async def _converse(call: Any, participant: Participant, leave: str | None, sile
     return Ended(received, participant.outcome, await call.code(), await call.details() or "")
 
 
-async def enrol(address: str, identity: IdentityKey, token: str) -> None:
-    """Trade a token for a place on the collector's list. Raises AioRpcError."""
-    request = EnrolRequest(token, identity.public_key, identity.sign(enrolment_message(token)))
-    async with aio.insecure_channel(address) as channel:
-        await channel.unary_unary(ENROL_METHOD.path, **ENROL_METHOD.client_converters)(request)
-
-
 @dataclass
 class Running:
     """A collector in this process."""
@@ -191,12 +191,6 @@ class Running:
     @property
     def address(self) -> str:
         return self.service.address
-
-    def enrol(self, *devices: Device) -> None:
-        """Put identities on the list, without the wire."""
-        store = self.service.store
-        for device, token in zip(devices, store.issue_tokens(len(devices), time.time()), strict=True):
-            assert store.enrol(token, device.identity.public_key, time.time())
 
     async def upload(self, *devices: Device) -> list[Ended]:
         """All at once, nobody misbehaving."""
@@ -224,6 +218,7 @@ async def collector(
     settings = ServeSettings(
         plan_paths=tuple(paths),
         db_url=f"sqlite:///{tmp_path / 'collector.db'}",
+        registrar_key=KEY_HEX,
         listen="127.0.0.1:0",
         insecure=True,
         step_timeout_s=step_timeout_s,

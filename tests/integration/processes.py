@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from client_sdk.plan import Plan
-from collector.service.storage import CollectorStore
-from tests.integration.participants import Device
+from tests.registrar import KEY_HEX
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = (sys.executable, "-m", "collector.service")
@@ -23,7 +22,8 @@ def command(folder: Path, plan: Plan, *options: str, program: Sequence[str] = SE
     """`serve` with its plan and store in `folder`."""
     path = folder / "plan.toml"
     path.write_text(plan.text, encoding="utf-8")
-    return [*program, "serve", "--plan", str(path), "--db", f"sqlite:///{folder / 'collector.db'}", *options]
+    store = ("--db", f"sqlite:///{folder / 'collector.db'}", "--registrar-key", KEY_HEX)
+    return [*program, "serve", "--plan", str(path), *store, *options]
 
 
 class Process:
@@ -70,16 +70,6 @@ async def serving(folder: Path, plan: Plan, *options: str, program: Sequence[str
         yield running
     finally:
         running.end()
-
-
-def enrol_all(folder: Path, devices: Sequence[Device]) -> None:
-    """Put devices on the list of the store that a collector has open."""
-    store = CollectorStore.open(f"sqlite:///{folder / 'collector.db'}")
-    try:
-        for device, token in zip(devices, store.issue_tokens(len(devices), time.time()), strict=True):
-            assert store.enrol(token, device.identity.public_key, time.time())
-    finally:
-        store.close()
 
 
 def is_alive(pid: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.registrar import KEY
 from tests.unit.collector.service.test_demo_parts import CSV_PLAN
 
 STEPS = ("shares", "masked_input", "confirm", "unmask")
@@ -69,7 +70,8 @@ def test_cohorts_of_target_size_and_the_remainder_joins_the_last(tmp_path: Path)
 
 def test_data_of_a_users_own(tmp_path: Path) -> None:
     plan, data = tmp_path / "plan.toml", tmp_path / "facts.csv"
-    plan.write_text(CSV_PLAN)
+    registrar = f'[registrar]\naddress = "registrar.example:7444"\nkey = "{KEY.hex()}"\n'
+    plan.write_text(CSV_PLAN + registrar)
     rng = random.Random(5)
     with data.open("w", newline="") as stream:
         writer = csv.writer(stream)

@@ -36,6 +36,8 @@ from collector.service import cli
 from collector.service.storage import CollectorStore
 from tests.entropy import seeded
 from tests.integration.participants import Device, collector, two_number_plan
+from tests.integration.processes import PLAIN
+from tests.registrar import KEY_HEX, NOWHERE
 from tests.unit.client_sdk.device.helpers import Clock, make_client
 from tests.unit.client_sdk.device.small_collector import SmallCollector
 from tests.unit.collector.service.stores import make_release
@@ -135,7 +137,7 @@ def test_a_plan_that_cannot_work_is_refused_by_every_door(
     path.write_text(text)
     for command in (
         ("plan", "check", path),
-        ("serve", "--plan", path, "--db", tmp_path / "c.db", "--listen", "127.0.0.1:0", "--insecure"),
+        ("serve", "--plan", path, "--db", tmp_path / "c.db", "--registrar-key", KEY_HEX, *PLAIN),
         ("demo", "--plan", path, "--out", tmp_path / "out"),
     ):
         status, out, err = run(*command)
@@ -157,7 +159,13 @@ async def test_a_plan_from_the_collector_is_judged_alike(tmp_path: Path, amount:
     bad = replace(good, text=good.text.replace("epsilon = 7", f"epsilon = {amount}"))
     with SmallCollector(bad, cohort_size=3) as small:
         client = TelemetryClient(
-            small.endpoint, consent=True, data_dir=tmp_path / "d", insecure=True, background=False, clock=Clock()
+            small.endpoint,
+            consent=True,
+            data_dir=tmp_path / "d",
+            insecure=True,
+            background=False,
+            clock=Clock(),
+            **NOWHERE,
         )
         await client.upload()
         client.record("n", 1)
@@ -196,7 +204,7 @@ from client_sdk.device.storage import DeviceStore
 from client_sdk.report import unpack_vector
 folder = Path(sys.argv[1])
 client = TelemetryClient("127.0.0.1:9", consent=True, plan=folder / "plan.toml", data_dir=folder / sys.argv[2],
-                         insecure=True, background=False)
+                         insecure=True, background=False, registrar="127.0.0.1:9", registrar_key=sys.argv[3])
 for number in range(64):
     client.record(f"n{number}", 5.0)
 client.close()
@@ -211,7 +219,7 @@ def test_a_host_that_seeds_its_generators_changes_no_noise(tmp_path: Path) -> No
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0"}
     runs = [
         subprocess.run(
-            [sys.executable, "-c", SIXTY_FOUR, str(tmp_path), name],
+            [sys.executable, "-c", SIXTY_FOUR, str(tmp_path), name, KEY_HEX],
             capture_output=True, text=True, check=True, env=environment,
         ).stdout
         for name in ("one", "other")
@@ -329,7 +337,6 @@ async def test_dropouts_at_each_stage_down_to_the_threshold(
 ) -> None:
     async with collector(tmp_path, FIVE) as running:
         devices = fleet()
-        running.enrol(*devices)
         ended = await asyncio.gather(
             *(
                 device.upload(running.address, leave_before=lost_before if i in lost else None)
@@ -349,7 +356,6 @@ async def test_below_the_threshold_no_sum_is_seen_anywhere(
 ) -> None:
     async with collector(tmp_path, FIVE, step_timeout_s=1.0) as running:
         devices = fleet()
-        running.enrol(*devices)
         with caplog.at_level(logging.DEBUG):
             started = time.monotonic()
             ended = await asyncio.gather(
@@ -382,7 +388,6 @@ async def test_a_sum_beyond_32_bits_does_not_wrap(tmp_path: Path) -> None:
     assert plan.bound >= 536_870_912
     async with collector(tmp_path, plan) as running:
         devices = [Device([536_870_912], plan) for _ in range(10)]
-        running.enrol(*devices)
         ended = await running.upload(*devices)
         assert all(isinstance(one.outcome, Receipt) for one in ended)
         assert running.sums() == [([5_368_709_120], 10)], "1073741824 would be the wrapped one"
@@ -396,7 +401,6 @@ async def test_negative_numbers_come_back_as_they_were(tmp_path: Path, run: Run)
     async with collector(tmp_path, plan) as running:
         # the lattice without noise: what the encoding alone does to three values
         devices = [Device([mechanism.encode(value, os.urandom)], plan) for value in (-2.5, -1.5, -0.5)]
-        running.enrol(*devices)
         ended = await running.upload(*devices)
         assert all(isinstance(one.outcome, Receipt) for one in ended)
     status, out, _ = run("report", "--db", tmp_path / "collector.db", "--format", "json")
@@ -419,7 +423,6 @@ async def test_two_lists_of_categories_are_two_rounds(tmp_path: Path) -> None:
     short, long = of_categories("x", "y", "z"), of_categories("x", "y", "z", "w", version=2)
     async with collector(tmp_path, short, long) as running:
         devices = [Device(one_hot(plan, "x"), plan) for plan in (short, short, short, long, long)]
-        running.enrol(*devices)
         ended = await running.upload(*devices)
         assert all(isinstance(one.outcome, Receipt) for one in ended)
         assert sorted(running.sums()) == [([2, 0, 0, 0], 2), ([3, 0, 0], 3)]
@@ -435,7 +438,6 @@ async def test_the_same_list_in_another_order_joins_no_round(tmp_path: Path) -> 
     assert (plan.length, plan.version) == (turned.length, turned.version)
     async with collector(tmp_path, plan) as running:
         devices = [Device(one_hot(plan, "x"), plan) for _ in range(4)] + [Device(one_hot(turned, "x"), turned)]
-        running.enrol(*devices)
         ended = await asyncio.gather(*(device.upload(running.address) for device in devices))
         assert ended[4].code is grpc.StatusCode.FAILED_PRECONDITION
         assert ended[4].joined is None
@@ -508,7 +510,8 @@ def test_names_in_the_data_name_no_file(tmp_path: Path) -> None:
         str(path.relative_to(out)) for path in out.rglob("*") if path.is_file() and "collector.db" not in path.name
     }
     own = {f"devices/{n}/{file}" for n in range(len(names)) for file in ("device.db", "identity.json")}
-    assert files == own | {"collector.log", "plan.toml", "result.json"}
+    own |= {f"registrar/registrar.{file}" for file in ("key", "pub", "db")}
+    assert files == own | {"collector.log", "registrar.log", "plan.toml", "result.json"}
 
 
 # case H03: an existing link inside the output folder

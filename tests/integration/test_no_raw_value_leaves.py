@@ -1,4 +1,4 @@
-"""Case H02 from outside: real devices, a real collector, a tap on the wire, everything at its lowest log level.
+"""Case H02 from outside: real devices, registrar and collector, taps on the wire, everything at its lowest log level.
 
 One scenario, and then every place that somebody can look into is searched: files, logs, stderr, exception texts,
 reprs, the command line's answers and the bytes on the wire. The searching has controls of its own: what is meant
@@ -34,6 +34,8 @@ from client_sdk.report import PeriodState, clipped_values
 from client_sdk.wire.messages import EnrolRequest
 from collector.service import cli
 from tests.integration.participants import Running, collector
+from tests.registrar import KEY
+from tests.registrar import running as running_registrar
 
 NUMBER = 13579.2468
 CATEGORY = "SENTINEL-CATEGORY"
@@ -230,7 +232,7 @@ def texts_of(calls: Iterable[Callable[[], object]]) -> Iterator[str]:
 def plant_tokens(folder: Path, *tokens: str) -> None:
     """The store keeps hashes only; so a token of our own choice is planted as one."""
     now = int(time.time())
-    with sqlite3.connect(folder / "collector.db") as db:
+    with sqlite3.connect(folder / "registrar" / "registrar.db") as db:
         rows = [(hashlib.sha256(token.encode()).digest(), now, now + 3600) for token in tokens]
         db.executemany("INSERT INTO tokens (token_hash, issued_at, expires_at) VALUES (?, ?, ?)", rows)
     db.close()
@@ -268,17 +270,18 @@ def keep_files(into: dict[str, bytes], folder: Path, moment: str) -> None:
     into |= {f"{path} {moment}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def play(tmp_path: Path, running: Running, tap: Tap, seen: Seen) -> None:
+async def play(tmp_path: Path, running: Running, tap: Tap, registrar: Tap, seen: Seen) -> None:
     """Record, fail to upload, upload, close: a device with a thread, one that fetches its plan, one with a seal key."""
     (tmp_path / "plan.toml").write_text(PLAN.text)
     devices = tmp_path / "devices"
 
     def client(name: str, token: str, *, plan: Path | None = tmp_path / "plan.toml", **more: Any) -> TelemetryClient:
-        settings: dict[str, Any] = {"background": False, "insecure": True, "consent": True} | more
+        settings: dict[str, Any] = {"background": False, "insecure": True, "consent": True}
+        settings |= {"registrar": registrar.address, "registrar_key": KEY} | more
         return TelemetryClient(tap.address, plan=plan, data_dir=devices / name, enrolment_token=token, **settings)
 
     threaded = client("threaded", TOKEN, background=True)
-    fetching = client("fetching", f"{TOKEN}-2", plan=None)
+    fetching = client("fetching", f"{TOKEN}-2", plan=None, plan_hash=PLAN.hash)
     keyed = client("keyed", f"{TOKEN}-3", seal_key=SEAL_KEY)
     stranger = client("stranger", f"{TOKEN}-WRONG")
     everybody = (threaded, fetching, keyed, stranger)
@@ -295,13 +298,13 @@ async def play(tmp_path: Path, running: Running, tap: Tap, seen: Seen) -> None:
     tap.down = True
     for one in everybody[1:]:
         one.flush(seal=True)
-        assert (await one.upload()).failed == {"rpc_unavailable": 1}
+        assert (await one.upload()).failed == {"enrolment_refused" if one is stranger else "rpc_unavailable": 1}
     assert not await asyncio.to_thread(threaded.flush, seal=True, timeout_s=0.3)
     keep_files(seen.client_files, devices, "failed")
     seen.reprs.append(shown(everybody, running.service))
 
     tap.down = False
-    assert (await stranger.upload()).failed == {"rpc_permission_denied": 1}
+    assert (await stranger.upload()).failed == {"not_enrolled": 1}
     sent, *summaries = await asyncio.gather(
         asyncio.to_thread(threaded.flush, timeout_s=20), fetching.upload(), keyed.upload()
     )
@@ -382,14 +385,18 @@ async def test_no_reading_token_or_key_leaves(
     asyncio.get_running_loop().set_debug(True)
     asyncio.get_running_loop().slow_callback_duration = 0.0
     seen = Seen()
-    async with Tap() as tap:
-        async with collector(tmp_path, PLAN) as running:
-            tap.target = running.address
-            await play(tmp_path, running, tap, seen)
-            seeds = [(tmp_path / "devices" / name / "identity.json") for name in ("threaded", "fetching", "keyed")]
-            secrets = [path.read_text().partition('"seed": "')[2][:64] for path in seeds]
-            keep_files(seen.collector_files, tmp_path, "open")
+    async with Tap() as tap, Tap() as registrar_tap:
+        with running_registrar(tmp_path / "registrar") as registrar:
+            registrar_tap.target = registrar.address
+            async with collector(tmp_path, PLAN) as running:
+                tap.target = running.address
+                await play(tmp_path, running, tap, registrar_tap, seen)
+                seeds = [(tmp_path / "devices" / name / "identity.json") for name in ("threaded", "fetching", "keyed")]
+                secrets = [path.read_text().partition('"seed": "')[2][:64] for path in seeds]
+                seen.reprs.append(shown(registrar.service))
+                keep_files(seen.collector_files, tmp_path, "open")
         keep_files(seen.collector_files, tmp_path, "stopped")
+        tap.connections += registrar_tap.connections
     asyncio.get_running_loop().set_debug(False)
     for path in (*seen.collector_files,):
         if path.startswith((str(tmp_path / "devices"), str(tmp_path / "plan.toml"))):
@@ -430,7 +437,7 @@ def search_is_not_blind(seen: Seen, tap: Tap, log: str) -> None:
     assert sum(LISTED.encode() in message for message in answered) == 1, "the fetched plan"
     assert len(sent) > 20
     names = {Path(place.partition(" ")[0]).name for place in (*seen.client_files, *seen.collector_files)}
-    assert {"device.db", "identity.json", "collector.db", "collector.db-wal"} <= names
+    assert {"device.db", "identity.json", "collector.db", "collector.db-wal", "registrar.db"} <= names
     assert "rpc_unavailable" in log
     assert "released" in log
     assert "Executing" in log

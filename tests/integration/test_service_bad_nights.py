@@ -16,16 +16,14 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc import aio
 from sqlalchemy import event
 
-from client_sdk.identity import IdentityKey
 from client_sdk.secagg.messages import Advert, AlreadyCounted, Challenge, ParticipantMessage, Receipt
 from collector.service import store_access
 from collector.service.mailbox import Member
 from collector.service.storage import CollectorStore
 from collector.service.storage_errors import StoreError, StoreProblem
-from tests.integration.participants import Device, Ended, Running, collector, enrol, two_number_plan, until
+from tests.integration.participants import Device, Ended, Running, collector, two_number_plan, until
 
 PLAN = two_number_plan(min_size=2, target_size=3)
 TEN = two_number_plan(min_size=2, target_size=10)
@@ -80,10 +78,8 @@ async def test_a_full_disk_acknowledges_nothing_and_passes(tmp_path: Path, caplo
     with volume(tmp_path / "volume") as disk:
         async with collector(disk, PLAN, step_timeout_s=10.0) as running:
             devices = trio()
-            running.enrol(*devices)
             older = [Device([1, 1], PLAN, device.identity, device.period_start - PLAN.period_s) for device in devices]
             assert all(isinstance(one.outcome, Receipt) for one in await running.upload(*older))
-            token = running.service.store.issue_token(time.time())
             fill(disk / "ballast")
             ended = []
             for _ in range(20):
@@ -92,9 +88,6 @@ async def test_a_full_disk_acknowledges_nothing_and_passes(tmp_path: Path, caplo
             assert not [one for one in ended if isinstance(one.outcome, (Receipt, AlreadyCounted))]
             assert ended[0].outcome.reason == "not_stored", "the first round came as far as its sum"
             assert ended[-1].received == [], "and later nobody wore out a report for nothing"
-            with pytest.raises(aio.AioRpcError) as refused:
-                await enrol(running.address, IdentityKey(bytes(32)), token)
-            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert running.sums() == [([3, 3], 3)], "what was there is there"
             (line,) = alarms(caplog)
             assert "disk is full" in line
@@ -105,7 +98,6 @@ async def test_a_full_disk_acknowledges_nothing_and_passes(tmp_path: Path, caplo
             again = await running.upload(*devices)
             assert all(isinstance(one.outcome, Receipt) for one in again)
             assert sorted(running.sums()) == [([3, 3], 3), ([6, 60], 3)]
-            await enrol(running.address, IdentityKey(bytes(32)), token)
             assert "is over" in alarms(caplog)[1]
             assert len(alarms(caplog)) == 2
         assert integrity(disk / "collector.db") == "ok"
@@ -129,7 +121,6 @@ def writer_lock(folder: Path) -> sqlite3.Connection:
 async def test_a_lock_of_two_seconds_fails_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with collector(tmp_path, TEN, step_timeout_s=20.0) as running:
         devices = [Device([i, 10 * i], TEN) for i in range(50)]
-        running.enrol(*devices)
         lock = writer_lock(tmp_path)
         asyncio.get_running_loop().call_later(2.0, lock.execute, "ROLLBACK")
         ended: list[Ended] = []
@@ -143,11 +134,9 @@ async def test_a_lock_of_two_seconds_fails_nobody(tmp_path: Path, caplog: pytest
 
 # case F03
 async def test_a_long_lock_is_retryable_soon_and_passes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Held over one whole round: its members, ten who enrol and all who come meanwhile are answered in time."""
+    """Held over one whole round: its members, nine who join and all who come meanwhile are answered in time."""
     async with collector(tmp_path, PLAN, step_timeout_s=20.0) as running:
         devices = trio()
-        running.enrol(*devices)
-        tokens = running.service.store.issue_tokens(10, time.time())
         locks: list[sqlite3.Connection] = []
 
         def lock(step: str, message: ParticipantMessage) -> ParticipantMessage:
@@ -158,21 +147,15 @@ async def test_a_long_lock_is_retryable_soon_and_passes(tmp_path: Path, caplog: 
         started = time.monotonic()
         jobs = [asyncio.create_task(device.upload(running.address, on_message=lock)) for device in devices]
         await until(lambda: bool(locks))
-        enrolments = [enrol(running.address, IdentityKey(bytes([n]) * 32), token) for n, token in enumerate(tokens)]
-        refused = await asyncio.gather(*enrolments, return_exceptions=True)
+        joins = await running.upload(*(Device([0, 0], PLAN) for _ in range(9)))
         ended = list(await asyncio.gather(*jobs))
         assert time.monotonic() - started < 15
-        assert {error.code() for error in refused if isinstance(error, aio.AioRpcError)} == {
-            grpc.StatusCode.UNAVAILABLE
-        }
-        assert len(refused) == 10
+        assert [one.code for one in joins] == [grpc.StatusCode.UNAVAILABLE] * 9
         assert [(one.outcome.reason, one.code) for one in ended] == [("not_stored", grpc.StatusCode.UNAVAILABLE)] * 3
         await asyncio.sleep(0.5)  # a probe waits for the lock now
         started = time.monotonic()
         meanwhile = await running.upload(*devices)
         assert {one.code for one in meanwhile} == {grpc.StatusCode.UNAVAILABLE}
-        with pytest.raises(aio.AioRpcError):
-            await enrol(running.address, IdentityKey(bytes(32)), tokens[0])
         assert time.monotonic() - started < 4, "nobody waits out the 5 s of a lock that is known"
         assert stored_and_acknowledged(running, ended + meanwhile) == (0, 0)
         (line,) = alarms(caplog)
@@ -183,8 +166,6 @@ async def test_a_long_lock_is_retryable_soon_and_passes(tmp_path: Path, caplog: 
         again = await running.upload(*devices)
         assert stored_and_acknowledged(running, again) == (3, 3)
         assert running.sums() == [([6, 60], 3)]
-        for n, token in enumerate(tokens):
-            await enrol(running.address, IdentityKey(bytes([n]) * 32), token)
 
 
 @contextmanager
@@ -208,7 +189,6 @@ def read_only(store: CollectorStore) -> Iterator[None]:
 async def test_a_read_only_store_is_unavailable_and_passes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with collector(tmp_path, PLAN, step_timeout_s=10.0) as running:
         devices = trio()
-        running.enrol(*devices)
         with read_only(running.service.store):
             ended = await running.upload(*devices)
             await asyncio.sleep(0.5)
@@ -236,11 +216,10 @@ def with_one_bad_page(path: Path, table: str) -> bytes:
 async def test_a_damaged_store_is_left_alone_until_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with collector(tmp_path, PLAN, step_timeout_s=10.0) as running:
         devices = trio()
-        running.enrol(*devices)
         running.service.store._engine.dispose()  # or its connections would go on from their caches
         path = tmp_path / "collector.db"
         sound = path.read_bytes()
-        path.write_bytes(with_one_bad_page(path, "sqlite_autoindex_devices_1"))
+        path.write_bytes(with_one_bad_page(path, "sqlite_autoindex_device_totals_1"))
         ended = await running.upload(*devices)
         assert {one.code for one in ended} == {grpc.StatusCode.UNAVAILABLE}
         (line,) = alarms(caplog)
@@ -265,7 +244,6 @@ async def test_whoever_waits_for_a_cohort_is_sent_home(tmp_path: Path, monkeypat
     monkeypatch.setattr(store_access, "PROBE_EVERY_S", 30.0)
     async with collector(tmp_path, TEN, step_timeout_s=10.0) as running:
         devices = [Device([i, i], TEN) for i in range(3)]
-        running.enrol(*devices)
         waiting = [asyncio.create_task(device.upload(running.address)) for device in devices]
         await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 3)
         with pytest.raises(StoreError):
@@ -283,7 +261,6 @@ async def test_a_round_before_its_masked_inputs_ends_without_them(
     monkeypatch.setattr(store_access, "PROBE_EVERY_S", 30.0)
     async with collector(tmp_path, PLAN, step_timeout_s=10.0) as running:
         devices = trio()
-        running.enrol(*devices)
         steps: list[str] = []
 
         async def break_store(step: str, message: ParticipantMessage) -> ParticipantMessage:
@@ -320,7 +297,6 @@ async def test_a_sum_waits_out_a_short_outage(
     monkeypatch.setattr(store_access, "PROBE_EVERY_S", 1.5)
     async with collector(tmp_path, PLAN, step_timeout_s=10.0) as running:
         devices = trio()
-        running.enrol(*devices)
 
         async def break_store(step: str, message: ParticipantMessage) -> ParticipantMessage:
             if step == "unmask" and not alarms(caplog):

@@ -18,11 +18,12 @@ from client_sdk.identity import IdentityKey
 from client_sdk.plan import parse_plan
 from client_sdk.secagg.messages import Advert, Confirm, MaskedInputPiece, ParticipantMessage, Receipt
 from client_sdk.secagg.parameters import PIECE_BYTES
-from client_sdk.wire.messages import EnrolRequest, GetPlanRequest
-from client_sdk.wire.methods import ENROL_METHOD, GET_PLAN_METHOD, PARTICIPATE_METHOD
+from client_sdk.wire.messages import GetPlanRequest
+from client_sdk.wire.methods import GET_PLAN_METHOD, PARTICIPATE_METHOD
 from collector.service.statuses import STATUS
 from collector.service.storage import CollectorStore, Question, Standing
-from tests.integration.participants import Device, Running, collector, enrol, two_number_plan, until
+from tests.fleet import certified
+from tests.integration.participants import Device, Running, collector, two_number_plan, until
 
 PLAN = two_number_plan(min_size=2, target_size=3)
 
@@ -62,12 +63,10 @@ async def test_malformed_bytes_are_an_invalid_argument(
         assert "\n" not in details
         assert running.service.monitor.snapshot()["rejections.malformed"] == 1
         async with aio.insecure_channel(running.address) as channel:
-            for path in (ENROL_METHOD.path, GET_PLAN_METHOD.path):
-                if path == GET_PLAN_METHOD.path and data in {b"", b"\x0a\x02\x0a\x00"}:
-                    continue  # a valid request for this method
+            if data not in {b"", b"\x0a\x02\x0a\x00"}:  # valid requests for a plan
                 with pytest.raises(aio.AioRpcError) as refused:
-                    await channel.unary_unary(path)(data)
-                assert refused.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAUTHENTICATED}
+                    await channel.unary_unary(GET_PLAN_METHOD.path)(data)
+                assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -76,24 +75,30 @@ async def test_a_message_over_the_limit_ends_its_stream_only(tmp_path: Path) -> 
         code, _ = await raw_stream(running.address, bytes(5 << 20))
         assert code in {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}
         devices = trio()
-        running.enrol(*devices)
         assert all(isinstance(one.outcome, Receipt) for one in await running.upload(*devices))
+
+
+def uncertified() -> Device:
+    """A device with somebody else's word for it, good in all but its signature."""
+    identity, somebody = IdentityKey(bytes(32)), IdentityKey(bytes(range(32)))
+    made_up = certified(identity.public_key, issued_at=0, expires_at=2**32, registrar=somebody)
+    return Device([1, 10], PLAN, identity, certificate=made_up)
 
 
 async def test_strangers_old_periods_and_false_names_are_refused(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN) as running:
-        known, stranger = Device([1, 10], PLAN), Device([1, 10], PLAN)
+        known, stranger = Device([1, 10], PLAN), uncertified()
         today = known.period_start
         old = Device([1, 10], PLAN, known.identity, period_start=today - 10 * PLAN.period_s)
         future = Device([1, 10], PLAN, known.identity, period_start=today + 2 * PLAN.period_s)
         odd = Device([1, 10], PLAN, known.identity, period_start=today + 1)
-        running.enrol(known)
-        assert (await stranger.upload(running.address)).code is grpc.StatusCode.PERMISSION_DENIED
+        refused = await stranger.upload(running.address)
+        assert (refused.code, refused.received) == (grpc.StatusCode.UNAUTHENTICATED, []), "not even a nonce"
         assert (await old.upload(running.address)).code is grpc.StatusCode.FAILED_PRECONDITION
         assert (await future.upload(running.address)).code is grpc.StatusCode.FAILED_PRECONDITION
         assert (await odd.upload(running.address)).code is grpc.StatusCode.INVALID_ARGUMENT
         counts = running.service.monitor.snapshot()
-        for reason in ("not_enrolled", "period_too_old", "period_not_started", "malformed"):
+        for reason in ("bad_certificate", "period_too_old", "period_not_started", "malformed"):
             assert counts[f"rejections.{reason}"] == 1
         assert "joins" not in counts
 
@@ -101,7 +106,6 @@ async def test_strangers_old_periods_and_false_names_are_refused(tmp_path: Path)
 async def test_a_foreign_signature_says_nothing_about_the_identity(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN) as running:
         known = Device([1, 10], PLAN)
-        running.enrol(known)
 
         def forge(step: str, message: ParticipantMessage) -> ParticipantMessage:
             if isinstance(message, Advert):
@@ -114,22 +118,19 @@ async def test_a_foreign_signature_says_nothing_about_the_identity(tmp_path: Pat
         assert refused.joined is None
 
 
-async def test_nobody_can_ask_whether_another_identity_is_enrolled(tmp_path: Path) -> None:
-    """The same answer for a known and an unknown identity, unless the asker proves to be it; and no look-up."""
+async def test_nobody_can_ask_about_another_identity(tmp_path: Path) -> None:
+    """The same answer for one that is counted and one that never came, unless the asker proves to be it; no look-up."""
     async with collector(tmp_path, PLAN) as running:
-        known, stranger = Device([1, 10], PLAN), Device([1, 10], PLAN)
-        running.enrol(known)
+        counted, stranger = trio(), Device([1, 10], PLAN)
+        assert all(isinstance(one.outcome, Receipt) for one in await running.upload(*counted))
 
         def forge(step: str, message: ParticipantMessage) -> ParticipantMessage:
             return replace(message, signature=bytes(64)) if isinstance(message, Advert) else message
 
-        answers = [await device.upload(running.address, on_message=forge) for device in (known, stranger)]
+        answers = [await device.upload(running.address, on_message=forge) for device in (counted[0], stranger)]
         assert {(one.code, one.details, len(one.received)) for one in answers} == {
             (grpc.StatusCode.UNAUTHENTICATED, STATUS[RejectionReason.BAD_SIGNATURE].text, 1)
         }
-        assert (await stranger.upload(running.address)).code is grpc.StatusCode.PERMISSION_DENIED
-        again = await stranger.upload(running.address)
-        assert again.code is grpc.StatusCode.PERMISSION_DENIED, "the refused one keeps no seat"
 
 
 async def test_a_second_stream_is_refused_before_anything_is_looked_up(
@@ -146,7 +147,6 @@ async def test_a_second_stream_is_refused_before_anything_is_looked_up(
     monkeypatch.setattr(CollectorStore, "standings", note)
     async with collector(tmp_path, PLAN) as running:
         (device,) = trio()[:1]
-        running.enrol(device)
         first = asyncio.create_task(device.upload(running.address))
         await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 1)
         assert (await device.upload(running.address)).code is grpc.StatusCode.ALREADY_EXISTS
@@ -158,7 +158,6 @@ async def test_a_full_cohort_does_not_wait(tmp_path: Path) -> None:
     patient = parse_plan(PLAN.text.replace('max_wait = "1s"', 'max_wait = "60s"'))
     async with collector(tmp_path, patient) as running:
         devices = [Device([i, 10 * i], patient) for i in (1, 2, 3)]
-        running.enrol(*devices)
         ended = await asyncio.wait_for(running.upload(*devices), 20)
         assert all(isinstance(one.outcome, Receipt) for one in ended)
 
@@ -166,7 +165,7 @@ async def test_a_full_cohort_does_not_wait(tmp_path: Path) -> None:
 async def test_out_of_order_and_too_long_cost_only_their_sender(tmp_path: Path) -> None:
     """Extra pieces, a confirmation too early: the member is dropped at once, the others finish."""
     cases = {
-        "confirm": Confirm(bytes(32)),
+        "confirm": Confirm(bytes(32), bytes(64)),
         "piece": MaskedInputPiece(0, bytes(PIECE_BYTES)),
     }
     for name, wrong in cases.items():
@@ -174,7 +173,6 @@ async def test_out_of_order_and_too_long_cost_only_their_sender(tmp_path: Path) 
         folder.mkdir()
         async with collector(folder, PLAN, step_timeout_s=10.0) as running:
             devices = trio()
-            running.enrol(*devices)
 
             def misbehave(
                 step: str, message: ParticipantMessage, wrong: ParticipantMessage = wrong
@@ -195,7 +193,6 @@ async def test_out_of_order_and_too_long_cost_only_their_sender(tmp_path: Path) 
 async def test_talking_while_waiting_for_a_cohort_is_out_of_order(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN) as running:
         (device,) = trio()[:1]
-        running.enrol(device)
         async with aio.insecure_channel(running.address) as channel:
             call: Any = channel.stream_stream(PARTICIPATE_METHOD.path, **PARTICIPATE_METHOD.client_converters)()
             participant = device.participant()
@@ -212,7 +209,6 @@ async def test_talking_while_waiting_for_a_cohort_is_out_of_order(tmp_path: Path
 async def test_a_silent_handshake_is_closed(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN, step_timeout_s=0.3) as running:
         device = trio()[0]
-        running.enrol(device)
         for step in ("hello", "join"):
             ended = await device.upload(running.address, silent_before=step)
             assert ended.code is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -222,7 +218,6 @@ async def test_a_silent_handshake_is_closed(tmp_path: Path) -> None:
 async def test_more_waiting_than_the_limit_are_told_to_come_back(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN, max_waiting=1) as running:
         first, second = trio()[:2]
-        running.enrol(first, second)
         waiting = asyncio.create_task(first.upload(running.address))
         await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 1)
         await asyncio.sleep(0.05)
@@ -252,33 +247,12 @@ async def test_two_members_with_one_key_never_meet(tmp_path: Path) -> None:
                 return Advert(**fields | {"signature": devices[1].identity.sign(advert_message(unsigned))})
             return message
 
-        running.enrol(*devices)
         first = asyncio.create_task(devices[0].upload(running.address, on_message=give))
         await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 1)
         await asyncio.sleep(0.05)
         thief = await devices[1].upload(running.address, on_message=take)
         assert thief.code is grpc.StatusCode.INVALID_ARGUMENT
         await first
-
-
-async def test_enrolment_over_the_wire(tmp_path: Path) -> None:
-    async with collector(tmp_path, PLAN) as running:
-        token = running.service.store.issue_token(time.time())
-        owner, other = IdentityKey(bytes(range(32))), IdentityKey(bytes(32))
-        await enrol(running.address, owner, token)
-        await enrol(running.address, owner, token)
-        for identity, bad_token in ((other, token), (other, "no such token")):
-            with pytest.raises(aio.AioRpcError) as refused:
-                await enrol(running.address, identity, bad_token)
-            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-            assert token not in str(refused.value.details())
-        request = EnrolRequest(token, owner.public_key, other.sign(b"something else"))
-        async with aio.insecure_channel(running.address) as channel:
-            with pytest.raises(aio.AioRpcError) as refused:
-                await channel.unary_unary(ENROL_METHOD.path, **ENROL_METHOD.client_converters)(request)
-        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert running.service.store.is_enrolled(owner.device_id)
-        assert not running.service.store.is_enrolled(other.device_id)
 
 
 async def fetch_plan(running: Running, name: str) -> Any:
@@ -305,5 +279,4 @@ async def test_older_versions_stay_welcome_after_an_upgrade(tmp_path: Path) -> N
     newer = two_number_plan(min_size=2, target_size=3, version=2)
     async with collector(tmp_path, newer) as running:
         devices = trio()
-        running.enrol(*devices)
         assert all(isinstance(one.outcome, Receipt) for one in await running.upload(*devices))

@@ -33,7 +33,6 @@ def trio(first: int = 1) -> list[Device]:
 async def test_a_round_cut_off_by_the_end_of_the_grace_is_on_record(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN, step_timeout_s=30.0) as running:
         devices = trio()
-        running.enrol(*devices)
         jobs = [asyncio.create_task(d.upload(running.address, silent_before="masked_input")) for d in devices]
         await until(
             lambda: running.service.monitor.snapshot()["streams.open"] == 3 and running.service._lobby._rounds != {}
@@ -51,7 +50,6 @@ async def test_a_round_cut_off_by_the_end_of_the_grace_is_on_record(tmp_path: Pa
 async def test_a_round_told_to_end_ends_at_once(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN, step_timeout_s=30.0) as running:
         devices = trio()
-        running.enrol(*devices)
         jobs = [asyncio.create_task(d.upload(running.address, silent_before="shares")) for d in devices]
         drivers = running.service._lobby._rounds
         await until(lambda: bool(drivers))
@@ -83,8 +81,6 @@ def halted_workers() -> Iterator[None]:
 async def test_a_sum_that_is_not_open_at_the_end_of_the_grace_is_on_record(tmp_path: Path) -> None:
     async with collector(tmp_path, PLAN, step_timeout_s=30.0) as running:
         devices = trio()
-        running.enrol(*devices)
-        await running.upload(*trio(4))  # strangers; but now there surely is a worker
         await until(lambda: bool(multiprocessing.active_children()))
         with halted_workers():
             jobs = [asyncio.create_task(device.upload(running.address)) for device in devices]
@@ -118,7 +114,6 @@ async def test_who_waits_is_answered_when_a_round_cannot_be_formed(
 ) -> None:
     async with collector(tmp_path, PLAN, step_timeout_s=10.0) as running:
         devices = trio()
-        running.enrol(*devices)
         with monkeypatch.context() as patch:
             slip = Slip(error)
             patch.setattr(lobby, "Round", slip)
@@ -152,7 +147,6 @@ async def test_a_slip_does_not_forget_the_rest_of_the_pool(tmp_path: Path, monke
     async with collector(tmp_path, PLAN, step_timeout_s=10.0) as running:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # it would be said on stderr
         devices = trio()[:2]
-        running.enrol(*devices)
         ended = await asyncio.wait_for(running.upload(*devices), 5)
         assert all(isinstance(one.outcome, Receipt) for one in ended)
         assert calls == [1, 2, 2], "a join, the timer, and once more"

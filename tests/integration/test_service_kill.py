@@ -26,7 +26,7 @@ from client_sdk.identity import IdentityKey
 from client_sdk.plan import Plan, parse_plan
 from client_sdk.secagg.messages import AlreadyCounted, ParticipantMessage, Receipt
 from tests.integration.participants import TWO_NUMBERS, Device
-from tests.integration.processes import SERVE, Process, enrol_all
+from tests.integration.processes import SERVE, Process
 
 STEPS = ("hello", "join", "shares", "masked_input", "confirm", "unmask", "receipt")
 COMMITS = ("before the commit", "after the commit")
@@ -168,7 +168,6 @@ class Fleet:
             if not self.missing():
                 break
             late = [Owner(self.plan, number), Owner(self.plan, number + 1)]
-            await asyncio.to_thread(enrol_all, self.folder, [Device([0, 0], self.plan, o.identity) for o in late])
             self.owners += late
             for period in {period for _, period in self.missing()}:
                 self.begin(late, period)
@@ -211,7 +210,6 @@ def periods(plan: Plan) -> Iterator[int]:
 
 async def live_through(fleet: Fleet, deaths: Sequence[str | float]) -> list[float]:
     """One life a death: at a step, around a commit, or after so many seconds. How long each start took."""
-    await asyncio.to_thread(enrol_all, fleet.folder, [Device([0, 0], fleet.plan, o.identity) for o in fleet.owners])
     started_in_s = []
     for death, period in zip(deaths, periods(fleet.plan), strict=False):
         await fleet.start(str(death) if death in COMMITS else None)

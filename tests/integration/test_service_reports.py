@@ -38,7 +38,6 @@ async def test_reports_while_devices_upload(tmp_path: Path) -> None:
     path = tmp_path / "collector.db"
     async with collector(tmp_path, PLAN, step_timeout_s=20.0) as running:
         devices = [Device([i, 10 * i], PLAN) for i in range(MEMBERS)]
-        running.enrol(*devices)
         ended: list[Ended] = []
         done = asyncio.Event()
 

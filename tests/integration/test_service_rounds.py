@@ -36,7 +36,6 @@ def fleet(count: int, plan: Plan = FIVE) -> list[Device]:
 async def test_everybody_stays(tmp_path: Path) -> None:
     async with collector(tmp_path, SIX) as running:
         devices = fleet(6, SIX)
-        running.enrol(*devices)
         ended = await running.upload(*devices)
         assert running.sums() == [([21, 210], 6)]
         (record,) = running.service.store.rounds()
@@ -62,7 +61,6 @@ async def test_two_of_six_drop_out(tmp_path: Path, lost_before: tuple[str, str],
     """The sum is exact over those whose masked input is in; whoever can be answered is."""
     async with collector(tmp_path, SIX, step_timeout_s=0.4 if silent else 5.0) as running:
         devices = fleet(6, SIX)
-        running.enrol(*devices)
         how = "silent_before" if silent else "leave_before"
         jobs = [d.upload(running.address, **{how: step}) for d, step in zip(devices, lost_before, strict=False)]
         jobs += [device.upload(running.address) for device in devices[2:]]
@@ -84,7 +82,6 @@ async def test_two_of_six_drop_out(tmp_path: Path, lost_before: tuple[str, str],
 async def test_below_the_threshold_everybody_waiting_is_told_and_nothing_is_stored(tmp_path: Path) -> None:
     async with collector(tmp_path, FIVE, step_timeout_s=2.0) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         started = time.monotonic()
         ended = await asyncio.gather(
             *(device.upload(running.address) for device in devices[:2]),
@@ -108,7 +105,6 @@ async def test_below_the_threshold_everybody_waiting_is_told_and_nothing_is_stor
 async def test_when_everybody_leaves_the_round_ends_at_once(tmp_path: Path) -> None:
     async with collector(tmp_path, FIVE, step_timeout_s=30.0) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         await asyncio.gather(*(device.upload(running.address, leave_before="shares") for device in devices))
         await until(lambda: running.service.store.rounds() != [])
         assert running.service.store.rounds()[0].outcome == "aborted"
@@ -118,7 +114,6 @@ async def test_a_round_that_cannot_succeed_any_more_ends_at_once(tmp_path: Path)
     """Three of five left, one is silent: nobody waits for its deadline."""
     async with collector(tmp_path, FIVE, step_timeout_s=30.0) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         started = time.monotonic()
         ended = await asyncio.gather(
             devices[0].upload(running.address),
@@ -132,7 +127,6 @@ async def test_a_round_that_cannot_succeed_any_more_ends_at_once(tmp_path: Path)
 async def test_a_sum_with_a_device_that_another_replica_counted_is_not_stored(tmp_path: Path) -> None:
     async with collector(tmp_path, FIVE) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         first = devices[0]
         elsewhere = Release(
             round_id="elsewhere",
@@ -174,7 +168,6 @@ async def test_a_sum_with_a_device_that_another_replica_counted_is_not_stored(tm
 async def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
     async with collector(tmp_path, FIVE) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         killed: set[int | None] = set()
 
         def kill(step: str, message: ParticipantMessage) -> ParticipantMessage:
@@ -198,7 +191,6 @@ async def test_second_stream_of_an_identity_is_refused_and_the_first_is_counted(
     async with collector(tmp_path, FIVE) as running:
         devices = fleet(5)
         twin = Device([300, 3000], FIVE, identity=devices[2].identity)
-        running.enrol(*devices)
         early = [asyncio.create_task(device.upload(running.address)) for device in devices[:4]]
         await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 4)
         refused = await twin.upload(running.address)
@@ -213,7 +205,6 @@ async def test_second_stream_of_an_identity_is_refused_and_the_first_is_counted(
 async def test_a_stream_that_broke_gives_its_place_back(tmp_path: Path) -> None:
     async with collector(tmp_path, FIVE) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         first = asyncio.create_task(devices[0].upload(running.address))
         await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 1)
         first.cancel()
@@ -227,7 +218,6 @@ async def test_a_report_that_may_be_in_a_sum_cannot_enter_a_second_round(tmp_pat
     """A device that left after its masked input keeps its seat until that sum is stored, then hears of it."""
     async with collector(tmp_path, FIVE) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         gate, left = asyncio.Event(), asyncio.Event()
 
         async def hold(step: str, message: ParticipantMessage) -> ParticipantMessage:
@@ -266,7 +256,6 @@ async def test_a_masked_input_sent_twice_or_in_another_round_changes_nothing(tmp
 
         identities = [device.identity for device in fleet(5)]
         first = [Device([i + 1, 10 * (i + 1)], plans[0], identity=identity) for i, identity in enumerate(identities)]
-        running.enrol(*first)
         await asyncio.gather(
             *(device.upload(running.address, on_message=keep if i == 1 else None) for i, device in enumerate(first))
         )
@@ -300,14 +289,12 @@ async def test_different_plans_never_share_a_round(tmp_path: Path) -> None:
     ]
     async with collector(tmp_path, *plans) as running:
         devices = [Device([i, 10 * i], plans[0] if i <= 3 else plans[1]) for i in range(1, 6)]
-        running.enrol(*devices)
         ended = await running.upload(*devices)
         assert all(isinstance(one.outcome, Receipt) for one in ended)
         assert sorted(running.sums()) == [([6, 60], 3), ([9, 90], 2)]
         by_plan = {record.plan_hash: record.contributors for record in running.service.store.rounds()}
         assert by_plan == {plans[0].hash: 3, plans[1].hash: 2}
         stranger = Device([1, 10], two_number_plan(min_size=2, target_size=2, version=3))
-        running.enrol(stranger)
         refused = await stranger.upload(running.address)
         assert refused.code is grpc.StatusCode.FAILED_PRECONDITION
 
@@ -316,7 +303,6 @@ async def test_a_repeat_is_answered_already_counted_over_all_versions(tmp_path: 
     newer = two_number_plan(min_size=3, target_size=5, version=2)
     async with collector(tmp_path, FIVE, newer) as running:
         devices = fleet(5)
-        running.enrol(*devices)
         first = await running.upload(*devices)
         assert all(one.joined is not None and one.joined.reports == 0 for one in first)
         (record,) = running.service.store.rounds()
@@ -332,7 +318,6 @@ async def test_a_repeat_is_answered_already_counted_over_all_versions(tmp_path: 
 async def test_too_few_are_sent_away_to_the_same_time(tmp_path: Path) -> None:
     async with collector(tmp_path, FIVE) as running:
         devices = fleet(2)
-        running.enrol(*devices)
         now = time.time()
         ended = await running.upload(*devices)
         answers = {one.outcome for one in ended}
@@ -349,7 +334,6 @@ async def test_a_known_fleet_does_not_wait_for_more(tmp_path: Path) -> None:
     plan = two_number_plan(min_size=3, target_size=4)
     async with collector(tmp_path, plan, expected_devices=10) as running:
         devices = fleet(10, plan)
-        running.enrol(*devices)
         started = time.monotonic()
         ended = await running.upload(*devices)
         assert time.monotonic() - started < 2
@@ -368,7 +352,6 @@ async def test_vectors_of_more_than_100_000_elements_travel_in_pieces(tmp_path: 
     async with collector(tmp_path, plan) as running:
         rows = [(0, 5), (0, 6), (99_999, 1_000_000)]
         devices = [Device([*(int(i == cell) for i in range(100_000)), number], plan) for cell, number in rows]
-        running.enrol(*devices)
         pieces: list[int] = []
 
         def note(step: str, message: ParticipantMessage) -> ParticipantMessage:

@@ -22,15 +22,14 @@ from client_sdk.wire.messages import GetPlanRequest
 from client_sdk.wire.methods import GET_PLAN_METHOD
 from collector.service.storage import CollectorStore
 from tests.integration.participants import Device, two_number_plan
-from tests.integration.processes import PLAIN, ROOT, SERVE, child_pids, command, enrol_all, is_alive, serving
+from tests.integration.processes import PLAIN, ROOT, SERVE, Process, child_pids, command, is_alive, serving
+from tests.registrar import KEY_HEX
 
 PLAN = two_number_plan(min_size=2, target_size=3)
 
 
-def enrolled(folder: Path, count: int) -> list[Device]:
-    devices = [Device([i, 10 * i], PLAN) for i in range(1, count + 1)]
-    enrol_all(folder, devices)
-    return devices
+def some(count: int) -> list[Device]:
+    return [Device([i, 10 * i], PLAN) for i in range(1, count + 1)]
 
 
 class Reached:
@@ -57,7 +56,7 @@ class Reached:
 async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: signal.Signals) -> None:
     """Two of three finish within the grace and are counted; the silent third is not, nor is one who waits."""
     async with serving(tmp_path, PLAN, *PLAIN, "--grace", "3s", "--step-timeout", "30s") as running:
-        devices = enrolled(tmp_path, 4)
+        devices = some(4)
         masked, joined = Reached("masked_input", 3), Reached("join", 1)
         jobs = [asyncio.create_task(device.upload(running.address, on_message=masked)) for device in devices[:2]]
         silent = devices[2].upload(running.address, silent_before="masked_input", on_message=masked)
@@ -68,7 +67,7 @@ async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: sig
         started = time.monotonic()
         running.process.send_signal(number)
         await asyncio.sleep(0.3)
-        late = await enrolled_late(running.address, devices[3])
+        late = await who_comes_late(running.address, devices[3])
         assert late is grpc.StatusCode.UNAVAILABLE
         ended = await asyncio.gather(*jobs)
         assert await running.wait(10) == 0
@@ -81,7 +80,7 @@ async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: sig
     assert [type(one.outcome) for one in repeats[2:]] == [Receipt] * 2
 
 
-async def enrolled_late(address: str, device: Device) -> grpc.StatusCode | None:
+async def who_comes_late(address: str, device: Device) -> grpc.StatusCode | None:
     """What somebody hears who comes while the collector is stopping."""
     other = Device([1, 10], PLAN, identity=device.identity)
     return (await other.upload(address)).code
@@ -100,7 +99,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         reached = Reached("shares", 3)
         jobs = [
             asyncio.create_task(device.upload(running.address, silent_before="shares", on_message=reached))
-            for device in enrolled(tmp_path, 3)
+            for device in some(3)
         ]
         await reached.wait()
         running.process.send_signal(signal.SIGTERM)
@@ -117,7 +116,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 async def test_a_stuck_store_does_not_hold_up_the_end(tmp_path: Path) -> None:
     """Another process holds the store when the sum is to be stored: the end comes all the same, and no receipt."""
     async with serving(tmp_path, PLAN, *PLAIN, "--grace", "1s") as running:
-        devices = enrolled(tmp_path, 3)
+        devices = some(3)
         with closing(sqlite3.connect(tmp_path / "collector.db", isolation_level=None)) as lock:
             lock.execute("BEGIN IMMEDIATE")
             reached = Reached("unmask", 3)
@@ -137,7 +136,7 @@ async def test_a_stuck_store_does_not_hold_up_the_end(tmp_path: Path) -> None:
 # case E04
 async def test_killed_in_a_round_and_started_again(tmp_path: Path) -> None:
     async with serving(tmp_path, PLAN, *PLAIN, "--step-timeout", "30s") as running:
-        devices = enrolled(tmp_path, 3)
+        devices = some(3)
         reached = Reached("masked_input", 3)
         jobs = [asyncio.create_task(device.upload(running.address, on_message=reached)) for device in devices[:2]]
         silent = devices[2].upload(running.address, silent_before="masked_input", on_message=reached)
@@ -178,6 +177,26 @@ async def test_second_collector_on_the_same_port(tmp_path: Path) -> None:
     assert "in use" in line
 
 
+async def test_a_second_collector_on_the_same_store_is_said(tmp_path: Path) -> None:
+    """Whichever of them ended, and however, the next one hears of those that live."""
+
+    def warned(running: Process) -> bool:
+        return "another collector is running on this store" in running.log.read_text()
+
+    for name in ("first", "second", "third"):
+        (tmp_path / name).mkdir()
+    store = ("--db", f"sqlite:///{tmp_path / 'shared.db'}")
+    async with serving(tmp_path / "second", PLAN, *PLAIN, *store) as second:
+        async with serving(tmp_path / "first", PLAN, *PLAIN, *store) as first:
+            assert (warned(second), warned(first)) == (False, True)
+            second.process.kill()
+            second.process.wait()
+            async with serving(tmp_path / "third", PLAN, *PLAIN, *store) as third:
+                assert warned(third)
+        async with serving(tmp_path / "third", PLAN, *PLAIN, *store) as alone:
+            assert not warned(alone), "the lock of who was killed went with it"
+
+
 def test_a_store_of_a_newer_version_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     path = tmp_path / "collector.db"
     CollectorStore.open(str(path)).close()
@@ -193,10 +212,15 @@ def test_a_store_of_a_newer_version_is_refused_before_anything_is_written(tmp_pa
 
 def test_a_damaged_store_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "collector.db"
-    path.write_bytes(b"no database at all, but long enough to look at" * 100)
-    code, line = fails(tmp_path, *PLAIN)
-    assert (code, "damaged" in line) == (3, True)
-    assert str(path) in line
+    CollectorStore.open(str(path)).close()
+    for content, status, word in (
+        (path.read_bytes()[:100] + b"\xa5" * 8092, 3, "damaged"),
+        (b"no database at all, but long enough to look at" * 100, 2, "no SQLite file"),
+    ):
+        path.write_bytes(content)
+        code, line = fails(tmp_path, *PLAIN)
+        assert (code, word in line) == (status, True)
+        assert str(path) in line
 
 
 # case F03
@@ -242,6 +266,7 @@ async def test_from_a_configuration_file(tmp_path: Path) -> None:
         f"""
         plan = "{tmp_path / "plan.toml"}"
         db = "sqlite:///{tmp_path / "from-the-file.db"}"
+        registrar_key = "{KEY_HEX}"
         listen = "nowhere"
         insecure = true
         """,

@@ -147,6 +147,8 @@ CHANGES = [
     ("metrics.network", "other", '"else"'),
     ("metrics.network", "default", '"wifi"'),
     ("metrics.network", "on_device", '"first"'),
+    ("metrics.network", "expires", "2027-01-01"),
+    ("registrar", "address", '"r:1"\nkey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"'),
     ("metrics.more", "kind", '"numeric"\nlower = 0\nupper = 1\nepsilon = 1'),
 ]
 

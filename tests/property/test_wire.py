@@ -10,17 +10,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from client_sdk.certificate import CERTIFICATE_BYTES
 from client_sdk.errors import WireError
 from client_sdk.secagg import messages as m
 from client_sdk.secagg.keys import SEALED_BYTES
-from client_sdk.secagg.parameters import MAX_ROSTER
+from client_sdk.secagg.merkle import NODE_BYTES
+from client_sdk.secagg.parameters import MAX_NEIGHBOURS, MAX_ROSTER
 from client_sdk.wire import convert, limits, secagg_pb2
-from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire.messages import (
+    DeleteRequest,
+    DeleteResponse,
+    EnrolRequest,
+    EnrolResponse,
+    GetPlanRequest,
+    GetPlanResponse,
+    RenewRequest,
+    RenewResponse,
+)
 
 digest = st.binary(min_size=32, max_size=32)
 signature = st.binary(min_size=64, max_size=64)
-reserved_signature = st.just(b"") | signature
-certificate = st.binary(max_size=64) | st.just(b"c" * limits.MAX_CERTIFICATE_BYTES)
+issued = st.binary(min_size=CERTIFICATE_BYTES, max_size=CERTIFICATE_BYTES)
+certificate = st.just(b"") | issued
+proof = st.lists(st.binary(min_size=NODE_BYTES, max_size=NODE_BYTES), max_size=3).map(tuple)
 time = st.integers(0, limits.MAX_TIME_S) | st.sampled_from([0, limits.MAX_TIME_S])
 uint32 = st.integers(0, 2**32 - 1) | st.sampled_from([0, 2**32 - 1])
 total = st.integers(0, 2**63 - 1) | st.sampled_from([0, 2**63 - 1])
@@ -58,27 +70,29 @@ participant_messages = (
     hellos
     | adverts
     | st.builds(
-        lambda rows, hashes, sig: m.SealedShares(*rows, hashes, sig),
+        lambda rows, own, sig: m.SealedShares(*rows, b"h" * 64 * (len(rows[0]) + own), sig),
         sealed_pairs,
-        st.lists(digest, max_size=4).map(tuple),
-        reserved_signature,
+        st.booleans(),
+        signature,
     )
     | st.builds(m.MaskedInputPiece, uint32, st.binary(min_size=1, max_size=64))
-    | st.builds(m.Confirm, digest, reserved_signature)
+    | st.builds(m.Confirm, digest, signature)
     | pairs(st.binary(min_size=33, max_size=33)).map(lambda rows: m.UnmaskShares(*rows))
 )
 sizes = st.integers(1, MAX_ROSTER)
 rosters = st.builds(
-    lambda rows, *rest: m.Roster(*rest[:-1], *rows, rest[-1]),
+    lambda rows, *rest: m.Roster(*rest[:-3], *rows, *rest[-3:]),
     pairs(adverts),
     round_id,
     index,
     sizes,
-    sizes,
+    st.integers(1, MAX_NEIGHBOURS + 1),
     st.integers(1, 64),
     st.integers(1, 2**32 - 1),
     time,
     digest,
+    st.integers(0, MAX_ROSTER),
+    proof,
 )
 collector_messages = (
     st.builds(m.Challenge, digest)
@@ -86,13 +100,16 @@ collector_messages = (
     | st.builds(m.AlreadyCounted, round_id, uint32)
     | st.builds(m.ComeBack, time, uint32)
     | rosters
-    | st.builds(lambda sharers, rows: m.DeliveredShares(sharers, *rows), indices, sealed_pairs)
+    | st.builds(
+        lambda sharers, rows: m.DeliveredShares(sharers, *rows, b"h" * 64 * len(rows[0])), indices, sealed_pairs
+    )
     | st.builds(
         m.SurvivorStatus,
         indices,
         st.integers(0, MAX_ROSTER),
+        st.integers(0, MAX_ROSTER),
         digest,
-        st.lists(st.binary(max_size=limits.MAX_PROOF_BYTES), max_size=3).map(tuple),
+        proof,
     )
     | st.builds(lambda dropped, rows: m.UnmaskRequest(dropped, *rows), indices, pairs(signature))
     | st.builds(m.Receipt, round_id, uint32, uint32)
@@ -101,16 +118,24 @@ collector_messages = (
 text = st.text(min_size=1, max_size=40)
 unary_messages = (
     st.builds(EnrolRequest, text, digest, signature)
-    | st.builds(EnrolResponse, certificate, time)
+    | st.builds(EnrolResponse, issued, time)
+    | st.builds(RenewRequest, issued, signature)
+    | st.builds(RenewResponse, issued, time)
     | st.builds(GetPlanRequest, st.text(max_size=40))
-    | st.builds(GetPlanResponse, text, digest)
+    | st.builds(GetPlanResponse, text, digest, signature | st.just(b""))
+    | st.builds(DeleteRequest, digest, issued | st.just(b""), time, signature)
+    | st.builds(DeleteResponse)
 )
 
 UNARY = {
     EnrolRequest: (convert.enrol_request_to_wire, convert.enrol_request_from_wire),
     EnrolResponse: (convert.enrol_response_to_wire, convert.enrol_response_from_wire),
+    RenewRequest: (convert.renew_request_to_wire, convert.renew_request_from_wire),
+    RenewResponse: (convert.renew_response_to_wire, convert.renew_response_from_wire),
     GetPlanRequest: (convert.get_plan_request_to_wire, convert.get_plan_request_from_wire),
     GetPlanResponse: (convert.get_plan_response_to_wire, convert.get_plan_response_from_wire),
+    DeleteRequest: (convert.delete_request_to_wire, convert.delete_request_from_wire),
+    DeleteResponse: (convert.delete_response_to_wire, convert.delete_response_from_wire),
 }
 READERS = [
     convert.participant_message_from_wire,

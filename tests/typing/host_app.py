@@ -64,7 +64,7 @@ def use(client: TelemetryClient) -> None:
         client.consent(False)
     assert_type(client.flush(seal=True, timeout_s=2), bool)
     client.close(timeout_s=0.5)
-    assert_type(client.device_id, str)
+    assert_type(client.device_id, str | None)
     assert_type(client.counters(), dict[str, int])
     assert_type(client.reset_ledger(), Decimal)
     spent = assert_type(client.spent(), BudgetView)

@@ -108,3 +108,30 @@ def test_a_sound_plan_has_no_warning_and_prints_its_defaults() -> None:
     document = json.loads(json.dumps(check.as_dict(), allow_nan=False))
     assert document["epsilon_30_days"] == "60"
     assert document["metrics"][0]["errors"][0]["contributors"] == 100
+
+
+def test_it_says_when_a_metric_ends_and_who_vouches_for_devices() -> None:
+    key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    registrar = f'[registrar]\naddress = "registrar.example:443"\nkey = "{key}"\n'
+    check = check_plan(parse_plan(plan_text(numeric="expires = 2027-01-01") + registrar))
+    assert [metric.expires for metric in check.metrics] == ["2027-01-01", None]
+    lines = format_check(check).splitlines()
+    assert f"registrar registrar.example:443 {key}" in lines
+    ends = [line.split()[-1] for line in lines if "laplace" in line or "randomized" in line]
+    assert ends == ["2027-01-01", "never"]
+    assert json.loads(json.dumps(check.as_dict()))["registrar"] == f"registrar.example:443 {key}"
+
+
+def test_it_says_who_shares_masks_with_how_many() -> None:
+    large = plan_text().replace("target_size = 200", "target_size = 1000")
+    check = check_plan(parse_plan(large))
+    assert [(r.size, r.neighbours, r.threshold, r.is_complete) for r in check.rosters] == [
+        (56, 55, 31, True),
+        (1000, 138, 98, False),
+    ]
+    lines = [line.split() for line in format_check(check).splitlines()]
+    assert ["56", "55", "31", "complete"] in lines
+    assert ["1,000", "138", "98", "sparse"] in lines
+    assert json.loads(json.dumps(check.as_dict()))["rosters"][1]["neighbours"] == 138
+    one_size = check_plan(parse_plan(plan_text().replace("target_size = 200", "target_size = 56")))
+    assert [r.size for r in one_size.rosters] == [56]

@@ -6,6 +6,7 @@ import json
 import pickle
 import time
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 
 from client_sdk.errors import PlanError
 from client_sdk.files import load_plan
-from client_sdk.plan import Metric, Plan, parse_plan
+from client_sdk.plan import Metric, Plan, Registrar, canonical_form, parse_plan
 from client_sdk.plan.fields import Table
 from client_sdk.plan.parse import MAX_PLAN_BYTES, _check_vector
+from client_sdk.secagg.merkle import Node
 from client_sdk.secagg.transcript import roster_digest
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -317,7 +319,7 @@ def test_dots_in_labels_and_comments_are_text() -> None:
 @pytest.mark.parametrize("field", ["corrupt_fraction", "dropout_fraction"])
 def test_shares_fit_into_a_rounds_transcript(field: str) -> None:
     exact = parse_plan(with_line("cohort", f"{field} = 0.100000000000000001"))
-    assert roster_digest("r", exact.round_rules(), 2, 32, 0, [])
+    assert roster_digest("r", exact.round_rules(), 3, 2, 2, 32, 0, Node(bytes(32), 3, 0))
     assert only_problem(with_line("cohort", f"{field} = 0.1000000000000000001")) == (
         f"cohort.{field}: may have at most 18 digits after the point, not 0.1000000000000000001"
     )
@@ -451,7 +453,9 @@ def test_periods_that_keep_days_whole(period: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "field"),
     [
-        (["target_size = 257"], "target_size"),
+        (["target_size = 10001"], "target_size"),
+        (["target_size = 10000", "dropout_fraction = 0.4"], "target_size"),
+        (["target_size = 600", "corrupt_fraction = 0.3", "dropout_fraction = 0.3"], "target_size"),
         (["target_size = 55"], "target_size"),
         (["min_size = 1"], "min_size"),
         (["min_size = 50.0"], "min_size"),
@@ -469,6 +473,16 @@ def test_cohorts_that_could_not_open_a_sum(lines: list[str], field: str) -> None
         text = "\n".join(old for old in text.splitlines() if not old.startswith(f"{name} ="))
         text = text.replace("[cohort]", f"[cohort]\n{line}")
     assert only_problem(text).startswith(f"cohort.{field}: ")
+
+
+def test_a_plan_without_a_graph_for_its_rosters_is_refused_in_one_line() -> None:
+    text = with_line("cohort", "dropout_fraction = 0.3").replace("target_size = 200", "target_size = {}")
+    assert parse_plan(text.format(3000)).cohort.target_size == 3000
+    # 4,000 have a graph, but where a remainder joins the last cohort, nearly twice as many may meet.
+    assert only_problem(text.format(4000)) == (
+        "cohort.target_size: a roster of 7999 has no graph of at most 1023 neighbours that holds with corrupt_fraction "
+        "0.1 and dropout_fraction 0.3; lower one of them or the roster"
+    )
 
 
 def test_the_smallest_cohort_stands() -> None:
@@ -545,3 +559,84 @@ def test_deployed_plans_parse() -> None:
     for path in sorted(DEPLOY.glob("*.toml")):
         if path.name in {"plan.toml", "greenhub.toml"}:
             assert load_plan(path).metrics
+
+
+KEY = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"  # RFC 8032, test 1
+REGISTRAR = f'\n[registrar]\naddress = "registrar.example:443"\nkey = "{KEY}"\n'
+
+
+def test_a_plan_names_its_registrar_or_none() -> None:
+    assert parse_plan(WHOLE).registrar is None
+    named = parse_plan(WHOLE + REGISTRAR)
+    assert named.registrar == Registrar("registrar.example:443", bytes.fromhex(KEY))
+    assert parse_plan(WHOLE + REGISTRAR.replace(KEY, KEY.upper())).hash == named.hash
+    assert json.loads(canonical_form(named))["registrar"] == {"address": "registrar.example:443", "key": KEY}
+    assert "registrar" not in canonical_form(parse_plan(WHOLE))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:7444", "[::1]:65535", "a-b.example:1"])
+def test_addresses_of_a_registrar(address: str) -> None:
+    found = parse_plan(WHOLE + REGISTRAR.replace("registrar.example:443", address)).registrar
+    assert found is not None
+    assert found.address == address
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("\n[registrar]\n", "registrar.address"),
+        ('\n[registrar]\naddress = "r:1"\n', "registrar.key"),
+        (REGISTRAR.replace("example:443", "example"), "registrar.address"),
+        (REGISTRAR.replace("example:443", "example:65536"), "registrar.address"),
+        (REGISTRAR.replace("example:443", "example:0"), "registrar.address"),
+        (REGISTRAR.replace("example:443", "example:443/x"), "registrar.address"),
+        (REGISTRAR.replace("registrar.example", "https://registrar.example"), "registrar.address"),
+        (REGISTRAR.replace('"registrar.example:443"', "443"), "registrar.address"),
+        (REGISTRAR.replace(KEY, KEY[:-1]), "registrar.key"),
+        (REGISTRAR.replace(KEY, KEY[:-1] + "g"), "registrar.key"),
+        (REGISTRAR.replace(KEY, "01" + 31 * "00"), "registrar.key"),  # of small order: anybody's signature holds
+        (REGISTRAR.replace(KEY, 32 * "ff"), "registrar.key"),  # another writing of y = 19: not its one encoding
+        (REGISTRAR + 'name = "x"\n', "registrar.name"),
+        ("\nregistrar = 1\n", "registrar"),
+    ],
+)
+def test_a_registrar_that_nobody_could_ask(text: str, field: str) -> None:
+    whole = text + WHOLE if text.startswith("\nregistrar") else WHOLE + text
+    assert any(line.startswith(f"{field}: ") for line in problems(whole))
+
+
+@pytest.mark.parametrize("day", ["2027-01-01", '"2027-01-01"'])
+def test_a_metric_expires_with_the_first_period_that_starts_on_its_day(day: str) -> None:
+    metric = parse_plan(with_line("metrics.network", f"expires = {day}")).metrics["network"]
+    first = 1_798_761_600  # 2027-01-01T00:00Z
+    assert metric.expires == date(2027, 1, 1)
+    assert metric.is_expired(first)
+    assert metric.is_expired(first + 86_400)
+    assert not metric.is_expired(first - 1)
+    assert not parse_plan(WHOLE).metrics["network"].is_expired(2**40)
+
+
+def test_one_day_has_one_hash() -> None:
+    hashes = {
+        parse_plan(with_line("metrics.network", f"expires = {day}")).hash
+        for day in ("2027-01-01", '"2027-01-01"', "2027-01-02")
+    }
+    assert len(hashes | {parse_plan(WHOLE).hash}) == 3
+
+
+@pytest.mark.parametrize(
+    "day",
+    [
+        '"2027-02-30"',
+        '"soon"',
+        "20270101",
+        '"20270101"',
+        "2027-01-01T00:00:00Z",
+        "00:00:00",
+        "1969-12-31",
+        "true",
+        '""',
+    ],
+)
+def test_what_is_no_day(day: str) -> None:
+    assert only_problem(with_line("metrics.network", f"expires = {day}")).startswith("metrics.network.expires: must be")

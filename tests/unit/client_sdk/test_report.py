@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -376,3 +377,30 @@ def test_damaged_packed_reports_are_refused(data: bytes) -> None:
 def test_packing_round_trip(case: tuple[int, list[int]]) -> None:
     bound, vector = case
     assert unpack_vector(pack_vector(vector, bound)) == vector
+
+
+FIRST_EXPIRED = 1_798_761_600  # 2027-01-01T00:00Z
+
+
+@pytest.mark.parametrize("on_device", ["last", "first", "sample", "mean", "sum", "max", "count"])
+def test_an_expired_metric_refuses_readings_and_is_reported_as_its_default(on_device: str) -> None:
+    plan = number_plan(on_device, "expires = 2027-01-01")
+    before = PeriodState(plan, FIRST_EXPIRED - 86_400)
+    before.add("x", 9, counter_entropy)
+    after = PeriodState(plan, FIRST_EXPIRED)
+    with pytest.raises(ValueRefusedError) as refused:
+        after.add("x", 9, no_entropy)
+    assert refused.value.reason is RefusalReason.METRIC_EXPIRED
+    assert after.values() == {"x": 0.0 if on_device in ("sum", "count") else 5.0}
+    assert before.values() != after.values()
+    # the same length and the same cost, for the period says it and no value does
+    reports = [pack_vector(make_report(plan, state, os.urandom), plan.bound) for state in (before, after)]
+    assert len(reports[0]) == len(reports[1])
+
+
+def test_what_was_kept_of_a_period_says_nothing_of_a_metric_that_expires_with_it() -> None:
+    plan = category_plan(extra='other = "rest"\nexpires = 2027-01-01')
+    state = PeriodState(plan)
+    state.add("x", "a", no_entropy)
+    assert PeriodState.load(plan, state.dump(), FIRST_EXPIRED - 1).values() == {"x": "a"}
+    assert PeriodState.load(plan, state.dump(), FIRST_EXPIRED).values() == {"x": "rest"}

@@ -15,6 +15,7 @@ from client_sdk import ConfigurationError, TelemetryClient
 from client_sdk.plan import parse_plan
 from client_sdk.report import unpack_vector
 from client_sdk.testing import FakeClock, InMemoryCollector, SeededEntropy, collector_of, find, recorded
+from tests.registrar import NOWHERE
 from tests.unit.client_sdk.device.helpers import DAY_S, DEAD, make_plan, plan_text
 from tests.unit.client_sdk.device.test_process import forked
 
@@ -115,7 +116,9 @@ def test_a_real_client_cannot_have_seeded_noise(tmp_path: Path) -> None:
                 insecure=True,
                 **parts,  # type: ignore[arg-type]
             )
-    real = TelemetryClient(DEAD, consent=True, plan=PLAN, data_dir=tmp_path / "r", insecure=True, background=False)
+    real = TelemetryClient(
+        DEAD, consent=True, plan=PLAN, data_dir=tmp_path / "r", insecure=True, background=False, **NOWHERE
+    )
     assert real._engine._entropy is os.urandom
     with pytest.raises(ConfigurationError, match="no in-memory collector"):
         collector_of(real)
@@ -150,12 +153,12 @@ def test_an_app_of_ones_own_needs_only_the_endpoint(tmp_path: Path, monkeypatch:
             recorded(client)
         assert collector_of(client) is collector
     assert len(collector.reports) == 1
-    assert client.counters() == {"sealed": 1, "counted": 1}
+    assert client.counters() == {"enrolled": 1, "sealed": 1, "counted": 1}
 
 
 async def test_it_works_inside_a_running_loop_and_fetches_a_plan(tmp_path: Path) -> None:
     collector = InMemoryCollector(PLAN)
-    client = collector.client(tmp_path / "d", plan=None)
+    client = collector.client(tmp_path / "d", plan=None, min_cohort=3)
     await client.upload()
     client.record("network", "wifi")
     assert collector.deliver(client).counted == 1

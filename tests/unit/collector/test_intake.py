@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from client_sdk.certificate import Certificate, CertificateError, Role, issue
 from client_sdk.errors import RejectionError, RejectionReason
 from client_sdk.identity import IdentityKey
 from client_sdk.plan import parse_plan
 from client_sdk.secagg.keys import load_private, public_bytes, self_mask_commitment
 from client_sdk.secagg.messages import Advert, Hello
 from client_sdk.secagg.transcript import advert_message
-from collector.intake import CLOCK_SKEW_S, check_advert, check_hello, expires_at
+from collector.intake import CLOCK_SKEW_S, check_advert, check_certificate, check_hello, expires_at
 
 PLAN_TEXT = """
 [plan]
@@ -73,6 +74,30 @@ def test_a_right_hello_and_advert_pass() -> None:
     check_hello(HELLO, PLAN, NOON)
     check_advert(HELLO, NONCE, signed())
     check_advert(HELLO, NONCE, signed(resent=True, min_cohort=2**32 - 1))
+
+
+def test_a_certificate_of_the_registrar_for_this_identity_until_it_ends() -> None:
+    registrar, other = IdentityKey(b"r" * 32), IdentityKey(b"o" * 32)
+
+    def shown(by: IdentityKey = registrar, whose: IdentityKey = IDENTITY, role: Role = Role.DEVICE) -> Hello:
+        said = Certificate(role, whose.public_key, START, START + DAY)
+        return dataclasses.replace(HELLO, certificate=issue(by, said))
+
+    assert check_certificate(shown(), registrar.public_key, NOON).expires_at == START + DAY
+    for hello, now, reason in (
+        (shown(), START + DAY, "expired"),
+        # holds still, but no longer when the period starts, which is when the other members judge it
+        (dataclasses.replace(shown(), period_start=START + DAY), START + DAY - CLOCK_SKEW_S, "expired"),
+        (shown(by=other), NOON, "bad_signature"),
+        (shown(whose=other), NOON, "wrong_identity"),
+        (shown(role=Role.OPERATOR), NOON, "wrong_role"),
+        (HELLO, NOON, "malformed"),
+    ):
+        error = refusal(check_certificate, hello, registrar.public_key, now)
+        assert error.reason is RejectionReason.BAD_CERTIFICATE
+        assert isinstance(error.__cause__, CertificateError)
+        assert error.__cause__.reason == reason
+        assert reason not in str(error)
 
 
 # case D11: another list of categories, or another order of the same list, is another plan

@@ -125,6 +125,68 @@ def test_other_stays_last_when_versions_name_it_differently() -> None:
     assert plain == ("x", "z", "y", "other")
 
 
+# case H05
+def test_influence_is_what_one_more_report_can_do_to_a_count() -> None:
+    """Ten categories at epsilon 1: (1 - q) / (p - q) = 6.238, whatever the others say; any other report does less."""
+    plan = make_plan(categories=tuple("abcdefghij"))
+    totals = [
+        130,
+        *[97] * 9,
+    ]
+    before = pool(plan, "colour", totals, sum(totals))
+    far = combine([before]).influence
+    assert far == pytest.approx(6.2378, abs=1e-4)
+    for label in range(10):
+        after = pool(plan, "colour", [n + (i == label) for i, n in enumerate(totals)], sum(totals) + 1)
+        moved = [abs(b - a) for a, b in zip(before.estimate().values, after.estimate().values, strict=True)]
+        assert max(moved) == pytest.approx(far)
+        assert moved.index(max(moved)) == label
+
+
+# case H05
+def test_influence_is_what_one_report_can_do_to_a_mean() -> None:
+    plan = make_plan()
+    mechanism = plan.metrics["seconds"].mechanism
+    others = 999
+    for true_cell in (0, 400, mechanism.levels):  # means within the metric's range
+        before = pool(plan, "seconds", [true_cell * others], others)
+        for lie in (-mechanism.tail, 0, mechanism.levels, mechanism.bound):
+            after = pool(plan, "seconds", [true_cell * others + lie], others + 1)
+            moved = abs(after.estimate().values[0] - before.estimate().values[0])
+            assert moved <= combine([after]).influence * (1 + 1e-9)
+            if (true_cell, lie) == (0, mechanism.bound):
+                assert moved == pytest.approx(combine([after]).influence)
+
+
+# case H05
+def test_reach_is_all_that_passes_the_check_in_the_largest_round() -> None:
+    """Whatever the others sent and whatever one adds: within it where the sum passes; and it is that wide."""
+    plan = make_plan()
+    for metric, lowest, highest in (("colour", 0, 12), ("seconds", -45_000 * 12, 46_000 * 12)):
+        length = plan.metrics[metric].mechanism.length
+        widest = 0.0
+        for others in (lowest * 11 // 12, 0, 5, highest * 11 // 12):
+            for total in (lowest, 5, highest):
+                before = pool(plan, metric, [others, 11 - others][:length], 11)
+                after = pool(plan, metric, [total, 12 - total][:length], 12)
+                for one in (before, after):  # another round, in which nobody lies
+                    one.add([2, 2][:length], 4)
+                moved = abs((combine([after]).estimate.values[0] or 0) - (combine([before]).estimate.values[0] or 0))
+                widest = max(widest, moved)
+                assert combine([after]).influence * 0.9 < combine([after]).reach
+                assert moved <= combine([after]).reach * (1 + 1e-9)
+        assert widest >= 0.9 * combine([after]).reach
+    assert combine([Pool(plan.metrics["colour"])]).reach is None
+
+
+def test_influence_over_versions_is_that_of_the_version_where_it_is_most() -> None:
+    old, new = make_plan(1, "1.0"), make_plan(2, "2.0")
+    both = [pool(old, "colour", [5, 5], 10), pool(new, "colour", [5, 5], 10)]
+    assert combine(both).influence == combine(both[:1]).influence
+    assert combine(both[:1]).influence > combine(both[1:]).influence
+    assert combine([pool(old, "colour", [0, 0], 0)]).influence is None
+
+
 def test_kinds_do_not_mix() -> None:
     plan = make_plan()
     with pytest.raises(ValueError, match="kind"):

@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from client_sdk.files import load_plan
-from client_sdk.plan import check_plan
+from client_sdk.plan import check_plan, parse_plan
 from collector.service.cli_common import OneLineParser
 from collector.service.cli_serve import settings_of
 from collector.service.config_file import KEYS, read_config
+from collector.service.registrar.folder import RegistrarFolder
+from collector.service.registrar.service import RegistrarSettings
 from collector.service.settings import ServeSettings
 from collector.service.storage import CollectorStore
 from tests.unit.collector.service.stores import NOW, counts, make_plan, make_release
@@ -74,14 +76,17 @@ def test_what_is_commented_out_is_the_default(tmp_path: Path) -> None:
     path = tmp_path / "collector.toml"
     path.write_text(sample()[1], encoding="utf-8")
     shown = read_config(path)
-    assert shown.pop("expected_devices") > 0  # has no default to show
-    default = ServeSettings((Path("plan.toml"),), "c.db", insecure=True)
+    assert shown.pop("expected_devices") > 0  # has no default to show, nor has this
+    assert shown.pop("client_ca").suffix == ".pem"
+    default = ServeSettings((Path("plan.toml"),), "c.db", "registrar.pub", insecure=True)
     assert shown == {"insecure": False} | {name: getattr(default, name) for name in shown if name != "insecure"}
 
 
 # --- Dockerfile -------------------------------------------------------------------------------------
 
-INSTRUCTIONS = re.compile("ARG|CMD|COPY|ENTRYPOINT|ENV|EXPOSE|FROM|LABEL|RUN|STOPSIGNAL|USER|VOLUME|WORKDIR")
+INSTRUCTIONS = re.compile(
+    "ARG|CMD|COPY|ENTRYPOINT|ENV|EXPOSE|FROM|HEALTHCHECK|LABEL|RUN|STOPSIGNAL|USER|VOLUME|WORKDIR"
+)
 
 
 def dockerfile() -> list[tuple[str, str]]:
@@ -120,6 +125,8 @@ def test_the_container_runs_the_collector_as_nobody_special() -> None:
     configuration = read_config(DEPLOY / "collector.toml")
     assert configuration["listen"].endswith(f":{steps['EXPOSE']}")
     assert configuration["db_url"].startswith(f"sqlite:///{steps['VOLUME']}/")
+    asked = collector_arguments(json.loads(steps["HEALTHCHECK"].partition(" CMD ")[2]))
+    assert asked.server.endswith(f":{steps['EXPOSE']}")
     timeout = re.search(r"--stop-timeout (\d+)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
     assert timeout is not None
     assert int(timeout[1]) > ServeSettings.__dataclass_fields__["grace_s"].default + STOP_SLACK_S
@@ -128,10 +135,10 @@ def test_the_container_runs_the_collector_as_nobody_special() -> None:
 # --- ldp-collector.service --------------------------------------------------------------------------
 
 
-def unit() -> configparser.ConfigParser:
+def unit(name: str = "ldp-collector") -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=True, interpolation=None, comment_prefixes=("#", ";"))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
-    assert parser.read(DEPLOY / "ldp-collector.service")
+    assert parser.read(DEPLOY / f"{name}.service")
     return parser
 
 
@@ -155,13 +162,37 @@ def test_systemd_unit() -> None:
     assert "AF_UNIX" in service["RestrictAddressFamilies"].split(), "workers talk over it"
 
 
+def test_the_registrars_unit_shares_nothing_with_the_collectors() -> None:
+    service, collectors = unit("ldp-registrar")["Service"], unit()["Service"]
+    asked = collector_arguments(shlex.split(service["ExecStart"]))
+    settings = RegistrarSettings(asked.dir, asked.listen, asked.tls_cert, asked.tls_key, insecure=asked.insecure)
+    assert settings.folder == Path("/var/lib") / service["StateDirectory"]
+    assert int(service["TimeoutStopSec"]) > settings.grace_s + STOP_SLACK_S
+    for key in ("User", "Group", "StateDirectory", "ConfigurationDirectory", "WorkingDirectory"):
+        assert service[key] != collectors[key]
+    same = set(collectors) - {"User", "Group", "StateDirectory", "ConfigurationDirectory", "WorkingDirectory"}
+    same -= {"ExecStart", "KillMode", "TimeoutStopSec"}
+    assert {key: service[key] for key in same} == {key: collectors[key] for key in same}, "hardened alike"
+    assert service["StateDirectoryMode"] == "0700"
+
+
+def test_the_sample_plans_registrar_is_what_init_prints(tmp_path: Path) -> None:
+    text = (DEPLOY / "plan.toml").read_text(encoding="utf-8")
+    table = "\n".join(re.findall(r"^# (\[registrar\]|address = .*|key = .*)$", text, re.MULTILINE))
+    key = RegistrarFolder(tmp_path / "r").create().public_key.hex()
+    plan = parse_plan(text + "\n" + table.replace("0" * 64, key))
+    assert plan.registrar is not None
+    assert (plan.registrar.address, plan.registrar.key.hex()) == ("registrar.example:7444", key)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd's own reader")
-def test_systemd_reads_the_unit(tmp_path: Path) -> None:
-    text = (DEPLOY / "ldp-collector.service").read_text(encoding="utf-8")
-    copy = tmp_path / "ldp-collector.service"
+@pytest.mark.parametrize("name", ["ldp-collector", "ldp-registrar"])
+def test_systemd_reads_the_unit(tmp_path: Path, name: str) -> None:
+    text = (DEPLOY / f"{name}.service").read_text(encoding="utf-8")
+    copy = tmp_path / f"{name}.service"
     copy.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE), encoding="utf-8")
     done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
-    assert [line for line in (done.stdout + done.stderr).splitlines() if "ldp-collector" in line] == []
+    assert [line for line in (done.stdout + done.stderr).splitlines() if name in line] == []
 
 
 # --- runbook.md -------------------------------------------------------------------------------------
@@ -181,6 +212,7 @@ def commands() -> list[str]:
 def test_each_part_of_the_runbook_begins_with_its_first_step() -> None:
     wanted = {
         "Start",
+        "The registrar",
         "Stop",
         "Upgrade",
         "Back up",
@@ -209,7 +241,9 @@ def test_the_runbooks_backup_of_a_store_in_use(tmp_path: Path) -> None:
     store = CollectorStore.open(str(path))
     store.put_plan(make_plan(), NOW)
     store.store_release(make_release(make_plan()))  # still in the write-ahead log only
-    backup, check = (command for command in commands() if "backup" in command and command.startswith("sqlite3"))
+    backup, check = (
+        command for command in commands() if "backup" in command and re.match("sqlite3 .*collector.db", command)
+    )
     for command in (backup, check):
         moved = command.replace("/var/lib/ldp-telemetry", str(tmp_path)).replace("/var/backups", str(tmp_path / "copy"))
         (tmp_path / "copy").mkdir(exist_ok=True)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk import TelemetryClient
+from client_sdk.identity import IdentityKey
 from client_sdk.plan import Plan, parse_plan
+from tests.registrar import KEY, certificate_of
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00Z
 DAY_S = 86_400
@@ -19,6 +21,9 @@ def plan_text(
     version: int = 1,
     period: str = "1d",
     min_size: int = 3,
+    target_size: int = 10,
+    corrupt: str = "0.1",
+    dropout: str = "0.2",
     lifetime: str = "365",
     rolling_24h: str = "100",
     epsilon: str = "1.0",
@@ -39,10 +44,10 @@ max_delay = "{max_delay}"
 upload_window = "6h"
 [cohort]
 min_size = {min_size}
-target_size = 10
+target_size = {target_size}
 max_wait = "5s"
-corrupt_fraction = 0.1
-dropout_fraction = 0.2
+corrupt_fraction = {corrupt}
+dropout_fraction = {dropout}
 [budget]
 lifetime = {lifetime}
 rolling_24h = {rolling_24h}
@@ -76,7 +81,17 @@ class Clock:
 
 
 def make_client(folder: Path, plan: Plan | None = None, **changes: Any) -> TelemetryClient:
-    """A client of `folder` that talks plain text to loopback, to a port where nobody listens."""
+    """A client of `folder` that talks plain text to loopback, to a port where nobody listens.
+
+    It looks for its registrar where its collector is, which is where a SmallCollector has both.
+    """
     settings: dict[str, Any] = {"endpoint": DEAD, "consent": True, "insecure": True, "background": False}
     settings |= {"plan": plan or make_plan(), "data_dir": folder, "clock": Clock()} | changes
+    settings = {"registrar": settings["endpoint"], "registrar_key": KEY, "enrolment_token": "any"} | settings
     return TelemetryClient(**settings)
+
+
+def certify(client: TelemetryClient, days: float = 30) -> None:
+    """What enrolling would have kept, without a registrar."""
+    store, now = client._engine.access.store(), client._engine.clock()
+    store.keep_certificate(certificate_of(IdentityKey(store.identity()), now, days=days), "enrolled", now)

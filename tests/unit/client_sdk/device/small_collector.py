@@ -3,8 +3,9 @@
     with SmallCollector(plan, cohort_size=5) as collector:
         client = TelemetryClient(collector.endpoint, insecure=True, ...)
 
-`cut(device_id, message)` may return True to break that stream off when `message` arrives, and `cut_answer` when it
-is about to leave: a lost network on either side. It has no deadlines: a round waits for its members.
+It is its clients' registrar too (any token, unless it is given some). `cut(device_id, message)` may return True to
+break that stream off when `message` arrives, and `cut_answer` when it is about to leave: a lost network on either side.
+It has no deadlines: a round waits for its members.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from client_sdk.errors import RoundAbortedError
-from client_sdk.identity import device_id_of, enrolment_message, verify
+from client_sdk.certificate import read
+from client_sdk.errors import RejectionError, RoundAbortedError
+from client_sdk.identity import device_id_of, enrolment_message, renewal_message, verify
 from client_sdk.plan import Plan
 from client_sdk.secagg.messages import (
     Advert,
@@ -44,11 +46,14 @@ from client_sdk.wire.convert import (
     get_plan_request_from_wire,
     get_plan_response_to_wire,
     participant_message_from_wire,
+    renew_request_from_wire,
+    renew_response_to_wire,
 )
-from client_sdk.wire.messages import EnrolResponse, GetPlanResponse
-from collector.intake import check_advert, check_hello
+from client_sdk.wire.messages import EnrolResponse, GetPlanResponse, RenewResponse
+from collector.intake import check_advert, check_certificate, check_hello
 from collector.secagg.opening import open_sum
 from collector.secagg.round import STEPS, Phase, Round
+from tests.registrar import KEY, certified
 
 Cut = Callable[[str, object], bool]
 
@@ -133,6 +138,9 @@ class SmallCollector:
     tokens: set[str] = field(default_factory=set)
     credentials: grpc.ServerCredentials | None = None
     enrolled: set[bytes] = field(default_factory=set)
+    plan_signature: bytes = b""
+    renewed: list[bytes] = field(default_factory=list)
+    renews: bool = True
     sums: list[Sum] = field(default_factory=list)
     adverts: list[Advert] = field(default_factory=list)
     received: list[tuple[str, bytes]] = field(default_factory=list)
@@ -166,6 +174,7 @@ class SmallCollector:
         for service, name, handler in (
             (methods.SECAGG_SERVICE, methods.PARTICIPATE_METHOD.name, stream(self._participate)),
             (methods.ENROLMENT_SERVICE, methods.ENROL_METHOD.name, unary(self._enrol)),
+            (methods.ENROLMENT_SERVICE, methods.RENEW_METHOD.name, unary(self._renew)),
             (methods.PLAN_SERVICE, methods.GET_PLAN_METHOD.name, unary(self._get_plan)),
         ):
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: handler}),))
@@ -191,22 +200,36 @@ class SmallCollector:
     async def _enrol(self, data: bytes, context: Any) -> bytes:
         request = enrol_request_from_wire(data)
         signed = verify(request.identity_key, request.signature, enrolment_message(request.token))
-        if request.token not in self.tokens or not signed:
+        if (self.tokens and request.token not in self.tokens) or not signed:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
         self.enrolled.add(request.identity_key)
-        return enrol_response_to_wire(EnrolResponse())
+        return enrol_response_to_wire(EnrolResponse(*self._certified(request.identity_key)))
+
+    async def _renew(self, data: bytes, context: Any) -> bytes:
+        request = renew_request_from_wire(data)
+        identity_key = read(request.certificate).identity_key
+        if not (self.renews and verify(identity_key, request.signature, renewal_message(request.certificate))):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
+        self.renewed.append(identity_key)
+        return renew_response_to_wire(RenewResponse(*self._certified(identity_key)))
+
+    def _certified(self, identity_key: bytes) -> tuple[bytes, int]:
+        now = int(self.clock())
+        return certified(identity_key, issued_at=now, expires_at=now + 30 * 86_400), now + 30 * 86_400
 
     async def _get_plan(self, data: bytes, context: Any) -> bytes:
         get_plan_request_from_wire(data)
-        return get_plan_response_to_wire(GetPlanResponse(self.plan.text, self.plan.hash))
+        return get_plan_response_to_wire(GetPlanResponse(self.plan.text, self.plan.hash, self.plan_signature))
 
     async def _participate(self, requests: AsyncIterator[bytes], context: Any) -> None:
         hello = await self._read(context, "?")
         assert isinstance(hello, Hello)
         device_id = device_id_of(hello.identity_key)
-        if self.tokens and hello.identity_key not in self.enrolled:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not enrolled")
         check_hello(hello, self.plan, self.clock())
+        try:
+            check_certificate(hello, KEY, self.clock())
+        except RejectionError:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "bad certificate")
         nonce = os.urandom(32)
         await self._write(context, device_id, Challenge(nonce))
         advert = await self._read(context, device_id)

@@ -96,7 +96,7 @@ period = OpenPeriod(plan, now)
 for value in (812, 0.1, 10**30, -1e-300):
     period.adders["cold_start_ms"](value, entropy)
 period.adders["network"]("a category \\u00e4 that the plan does not know", entropy)
-sealed = period.seal(now + 90_000, entropy, min_cohort=3, sealed_by=b"process1")
+sealed = period.seal(now + 90_000, entropy, min_cohort=3, sealed_by=b"process1", life=None)
 assert DeviceStore(sys.argv[2]).seal(sealed, Limits()) is None
 """
 
@@ -104,7 +104,8 @@ READ = """
 import os, sys
 from client_sdk import TelemetryClient
 client = TelemetryClient("127.0.0.1:9", plan=sys.argv[1], data_dir=sys.argv[2], consent=True, insecure=True,
-                         background=False, clock=lambda: float(sys.argv[3]) + 90_000)
+                         background=False, clock=lambda: float(sys.argv[3]) + 90_000,
+                         registrar="127.0.0.1:9", registrar_key=b"\\x58" + 31 * b"\\x66")
 view = client.spent()
 print([(w.period_start, w.digest.hex()) for w in client.preview().waiting], view.lifetime, view.damaged)
 client.record("cold_start_ms", 1)

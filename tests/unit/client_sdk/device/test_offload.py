@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from client_sdk import TelemetryClient
-from client_sdk.device import storage as storage_module
+from client_sdk.device import store_base as storage_module
 from client_sdk.device.files import DATABASE_NAME
 from client_sdk.device.offload import run_job
 from client_sdk.device.storage import DeviceStore
 from client_sdk.device.views import UploadSummary
-from tests.unit.client_sdk.device.helpers import make_client, make_plan
+from tests.registrar import NOWHERE
+from tests.unit.client_sdk.device.helpers import certify, make_client, make_plan
 from tests.unit.client_sdk.device.small_collector import SmallCollector
 from tests.unit.client_sdk.device.test_rounds import Fleet
 
@@ -56,15 +57,22 @@ async def test_no_transaction_of_an_upload_runs_on_the_hosts_loop(
             client._engine.settings.enrolment_token = "a-token"
         monkeypatch.setattr(storage_module, "transaction", watched)
         summaries = await fleet.upload()
+        made = len(threads)
         planless = TelemetryClient(
-            collector.endpoint, data_dir=tmp_path / "p", consent=True, insecure=True, background=False
+            collector.endpoint,
+            data_dir=tmp_path / "p",
+            consent=True,
+            insecure=True,
+            background=False,
+            min_cohort=3,
+            **NOWHERE,
         )
         begun = len(threads)
         await planless.upload()
     assert all(isinstance(summary, UploadSummary) and summary.counted == 1 for summary in summaries)
-    assert begun >= 5 * 9, "begin, identity, enrolled, joined, hand over, finish, end, and two looks at what is left"
+    assert begun >= 5 * 9, "begin, identity, certificate, enrolled, joined, hand over, finish, end, what is left"
     assert len(threads) > begun, "the plan is pinned"
-    assert threading.get_ident() not in {*threads[: begun - 1], *threads[begun:]}, "the client's making does"
+    assert threading.get_ident() not in {*threads[:made], *threads[begun:]}, "the client's making does"
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -108,6 +116,7 @@ async def test_a_cancelled_upload_leaves_no_transaction_and_no_lease_behind(tmp_
 
 async def test_one_upload_of_a_client_at_a_time(tmp_path: Path) -> None:
     client = make_client(tmp_path / "d", clock=time.time)
+    certify(client)
     client.flush(seal=True)
     summaries = await asyncio.gather(*(client.upload() for _ in range(3)))
     assert [summary.failed for summary in summaries] == [

@@ -13,6 +13,7 @@ from client_sdk import TelemetryClient
 from client_sdk.device.preview import EXAMPLE
 from client_sdk.plan import parse_plan
 from client_sdk.report import unpack_vector
+from tests.registrar import NOWHERE
 from tests.unit.client_sdk.device.helpers import DAY_S, NOW, Clock, make_client, make_plan
 from tests.unit.client_sdk.device.test_client import _entries
 
@@ -136,7 +137,9 @@ def test_without_consent_nothing_is_looked_up(tmp_path: Path) -> None:
 
 
 def test_without_a_plan_there_is_nothing_to_show_yet(tmp_path: Path) -> None:
-    client = TelemetryClient("127.0.0.1:9", data_dir=tmp_path / "d", consent=True, insecure=True, background=False)
+    client = TelemetryClient(
+        "127.0.0.1:9", data_dir=tmp_path / "d", consent=True, insecure=True, background=False, **NOWHERE
+    )
     assert client.preview().not_recording == "no_plan"
 
 

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from client_sdk.secagg.messages import (
     SurvivorStatus,
     UnmaskRequest,
 )
+from tests.registrar import NOWHERE
 from tests.unit.client_sdk.device.helpers import make_client, make_plan
 from tests.unit.client_sdk.device.small_collector import SmallCollector
 
@@ -81,8 +83,8 @@ async def test_five_devices_make_one_exact_sum_and_keep_a_receipt(tmp_path: Path
             (entry,) = client.history()
             assert (entry.outcome, entry.contributors, entry.roster_size) == ("counted", 5, 5)
             assert client.spent().lifetime_micro == PLAN.report_micro_epsilon
-            assert DeviceStore(client._engine.settings.data_dir).identity()[1], "enrolled once, for good"
-            assert "a-token" not in repr(client._engine.delivery())
+            assert DeviceStore(client._engine.settings.data_dir).certificate(), "enrolled once"
+            assert "a-token" not in repr(client._engine.connections.delivery())
 
 
 async def test_a_report_lost_after_it_was_handed_over_comes_back_resent_with_the_same_bytes(tmp_path: Path) -> None:
@@ -223,9 +225,9 @@ async def test_a_dishonest_answer_makes_the_device_leave(tmp_path: Path, message
         async def lie(context, device_id, answer):  # type: ignore[no-untyped-def]
             if device_id == liar and isinstance(answer, message):
                 answer = (
-                    SurvivorStatus(answer.survivors[:3], 0, bytes(32))
+                    replace(answer, survivors=answer.survivors[:3])
                     if isinstance(answer, SurvivorStatus)
-                    else UnmaskRequest((1, 2))
+                    else replace(answer, dropped=(1, 2))
                 )
             await real(context, device_id, answer)
 
@@ -252,4 +254,12 @@ async def test_a_fetched_plan_is_pinned(tmp_path: Path) -> None:
 
 
 def _planless(folder: Path, collector: SmallCollector) -> TelemetryClient:
-    return TelemetryClient(collector.endpoint, data_dir=folder / "d", consent=True, insecure=True, background=False)
+    return TelemetryClient(
+        collector.endpoint,
+        data_dir=folder / "d",
+        consent=True,
+        insecure=True,
+        background=False,
+        min_cohort=3,
+        **NOWHERE,
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from client_sdk.accounting.budget import Limits
-from client_sdk.device import opening, spool, storage
+from client_sdk.device import opening, spool, storage, store_base
 from client_sdk.device.database import SCHEMA_VERSION
 from client_sdk.device.files import (
     DAMAGED_NAME,
@@ -40,6 +40,7 @@ def sealed(
 ) -> SealedReport:
     fields: dict[str, Any] = {
         "plan_name": name,
+        "plan_version": 1,
         "plan_hash": PLAN.hash,
         "plan_text": PLAN.text,
         "period_start": period * DAY_S,
@@ -54,6 +55,7 @@ def sealed(
         "plan_limits": NO_LIMITS,
         "seal_id": os.urandom(8),
         "sealed_by": b"process1",
+        "life": None,
     }
     return SealedReport(**(fields | changes))
 
@@ -107,7 +109,7 @@ def test_a_crash_while_sealing_leaves_neither_charge_nor_report(
 
 def test_the_mirror_is_ahead_of_the_charge_and_settled_after_it(tmp_path: Path) -> None:
     store = DeviceStore(str(tmp_path / "d"))
-    seed, _ = store.identity()
+    seed = store.identity()
     for period in (1, 2, 3):
         store.seal(sealed(period), NO_LIMITS)
         mirror = read_mirror(store.folder)
@@ -324,7 +326,7 @@ def test_a_full_disk_seals_nothing_and_loses_nothing(tmp_path: Path, monkeypatch
     store = DeviceStore(str(tmp_path / "d"))
     for period in range(3):
         assert store.seal(sealed(period), NO_LIMITS) is None
-    real = storage.transaction
+    real = store_base.transaction
 
     class Full:
         """A connection limited to the pages that it has."""
@@ -342,7 +344,7 @@ def test_a_full_disk_seals_nothing_and_loses_nothing(tmp_path: Path, monkeypatch
             return self._context.__exit__(*exc)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "transaction", Full)
+        patch.setattr(store_base, "transaction", Full)
         for attempt in range(20):
             with pytest.raises(StoreUnavailableError, match="disk is full"):
                 store.seal(sealed(10 + attempt, report=bytes(50_000)), NO_LIMITS)

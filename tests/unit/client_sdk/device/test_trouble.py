@@ -23,7 +23,8 @@ from client_sdk.device.storage import DeviceStore
 from client_sdk.device.views import UploadSummary
 from client_sdk.secagg.messages import Challenge, Joined, MaskedInputPiece, Receipt, Roster
 from client_sdk.testing import FakeClock, InMemoryCollector
-from tests.unit.client_sdk.device.helpers import Clock, make_client, make_plan
+from tests.registrar import KEY_HEX
+from tests.unit.client_sdk.device.helpers import Clock, certify, make_client, make_plan
 from tests.unit.client_sdk.device.small_collector import SmallCollector
 from tests.unit.client_sdk.device.test_process import ROOT, forked, soon
 from tests.unit.client_sdk.device.test_rounds import Fleet, expected_sum, spooled
@@ -58,10 +59,11 @@ def test_no_endpoint_holds_up_its_host(
     monkeypatch.setattr(session_module, "FIRST_ANSWER_S", 0.5)  # so that even a silent one is seen to fail, repeatedly
     with trouble(kind, PLAN) as settings, caplog.at_level(logging.DEBUG, "ldp_telemetry"):
         client = make_client(tmp_path / "d", background=True, clock=time.time, **settings)
+        certify(client)
         assert slowest_record(client) < 0.1
         assert not client.flush(seal=True, timeout_s=0.1)
         attempts: Callable[[], int] = lambda: sum(  # noqa: E731 - asked in two places
-            count for name, count in client.counters().items() if name.startswith(("rpc_", "timeout", "left_"))
+            count for name, count in client.counters().items() if name.startswith(("rpc_", "tls_", "timeout", "left_"))
         )
         for failed in (1, 2, 3):
             assert not client.flush(timeout_s=0.1)
@@ -121,7 +123,7 @@ async def test_children_of_a_host_that_has_delivered(tmp_path: Path) -> None:
         others = Fleet(tmp_path, collector, 3)
         sent, _ = await asyncio.gather(asyncio.to_thread(client.flush, True, 120), others.upload())
         assert sent
-        assert client.counters() == {"sealed": 1, "counted": 1}
+        assert client.counters() == {"enrolled": 1, "sealed": 1, "counted": 1}
         clock.now += PLAN.period_s
         client.flush(timeout_s=0.0)
         for _ in range(3):
@@ -260,7 +262,8 @@ for _ in range(3):
 before = [[w.period_start, w.digest.hex()] for w in client.preview().waiting]
 uploader.LONGEST_SLEEP_S, engine.STORE_RETRY_S = 0.02, 0.0
 guest = TelemetryClient("127.0.0.1:9", plan=plan, data_dir=folder / "guest", consent=True, insecure=True,
-                        clock=clock, can_upload=lambda: False)  # nobody flushes this one, its thread seals
+                        registrar="127.0.0.1:9", registrar_key=sys.argv[3], clock=clock,
+                        can_upload=lambda: False)  # nobody flushes this one, its thread seals
 
 filler = (folder / "filler").open("wb", buffering=0)
 for size in (65536, 4096, 512, 1):
@@ -304,7 +307,7 @@ def test_a_full_disk_stops_sending_and_loses_nothing_old(tmp_path: Path) -> None
     # case F01: a real volume of 2 MB, filled to the last byte
     (tmp_path / "plan.toml").write_text(MINUTES.text)
     (tmp_path / "volume").mkdir()
-    inside = 'mount -t tmpfs -o size=2m tmpfs "$1" && exec "$0" -c "$2" "$1" "$3"'
+    inside = 'mount -t tmpfs -o size=2m tmpfs "$1" && exec "$0" -c "$2" "$1" "$3" "$4"'
     own_mounts = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
     if (
         shutil.which("unshare") is None
@@ -314,7 +317,7 @@ def test_a_full_disk_stops_sending_and_loses_nothing_old(tmp_path: Path) -> None
     ):
         pytest.skip("this machine lets nobody mount a small volume (needs unshare and user namespaces)")
     done = subprocess.run(
-        [*own_mounts, inside, sys.executable, tmp_path / "volume", FULL_DISK, tmp_path / "plan.toml"],
+        [*own_mounts, inside, sys.executable, tmp_path / "volume", FULL_DISK, tmp_path / "plan.toml", KEY_HEX],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -370,7 +373,7 @@ def test_a_lock_of_two_seconds_is_not_noticed(tmp_path: Path) -> None:
     threading.Timer(2, lock.end).start()
     assert slowest_record(client) < 0.1
     assert collector.deliver(client).as_dict() == {"counted": 1, "already_counted": 0, "waiting": 0}
-    assert client.counters() == {"sealed": 1, "counted": 1}
+    assert client.counters() == {"enrolled": 1, "sealed": 1, "counted": 1}
 
 
 def test_a_long_lock_is_an_error_soon_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import combinations
+from random import Random
 
 import pytest
 
 from client_sdk.secagg.messages import SHARE_BYTES
-from client_sdk.secagg.shamir import PRIME, combine, is_share, split, weights_at_zero
+from client_sdk.secagg.shamir import MAX_HOLDERS, PRIME, combine, is_share, split, weights_at_zero
 from tests.fleet import SeededEntropy
 
 SECRETS = [bytes(32), b"\xff" * 32, bytes(31) + b"\x01", SeededEntropy(b"secret")(32)]
@@ -99,13 +100,49 @@ def test_form_of_a_share(share: bytes, fits: bool) -> None:
             combine((1,), [share])
 
 
-@pytest.mark.parametrize("xs", [(), (0, 1), (1, 1), (-1, 1), (PRIME, 1), (PRIME + 1, 2)])
+def slow_weights(xs: tuple[int, ...]) -> tuple[int, ...]:
+    """Lagrange at zero by the textbook: the product of y / (y - x) over the other points."""
+    weights = []
+    for x in xs:
+        weight = 1
+        for y in xs:
+            if y != x:
+                weight = weight * y * pow(y - x, -1, PRIME) % PRIME
+        weights.append(weight)
+    return tuple(weights)
+
+
+def test_weights_are_lagranges() -> None:
+    """Every set of points up to 8, and random ones of the sizes that occur, in any order."""
+    for most in range(1, 9):
+        for count in range(1, most + 1):
+            for xs in combinations(range(1, most + 1), count):
+                assert weights_at_zero(xs) == slow_weights(xs)
+    random = Random(7)
+    for holders, needed in ((138, 98), (256, 142), (MAX_HOLDERS, 20), (MAX_HOLDERS, 1)):
+        xs = tuple(random.sample(range(1, holders + 1), needed))
+        assert weights_at_zero(xs) == slow_weights(xs)
+
+
+def test_combine_with_ever_other_holders() -> None:
+    """As on a sparse graph: each owner's shares come from other places."""
+    random = Random(8)
+    shares = split(SECRETS[3], 98, 138, SeededEntropy(b"sparse"))
+    for _ in range(20):
+        xs = random.sample(range(1, 139), 98)
+        assert combine(xs, [shares[x - 1] for x in xs]) == SECRETS[3]
+
+
+@pytest.mark.parametrize("xs", [(), (0, 1), (1, 1), (-1, 1), (MAX_HOLDERS + 1, 1), (PRIME, 1), (PRIME + 1, 2)])
 def test_points_that_cannot_be(xs: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="points"):
         weights_at_zero(xs)
 
 
-@pytest.mark.parametrize(("secret", "threshold", "holders"), [(bytes(31), 1, 1), (bytes(32), 0, 3), (bytes(32), 4, 3)])
+@pytest.mark.parametrize(
+    ("secret", "threshold", "holders"),
+    [(bytes(31), 1, 1), (bytes(32), 0, 3), (bytes(32), 4, 3), (bytes(32), 2, MAX_HOLDERS + 1)],
+)
 def test_sizes_that_cannot_be(secret: bytes, threshold: int, holders: int) -> None:
     with pytest.raises(ValueError, match="split needs"):
         split(secret, threshold, holders, SeededEntropy(b"z"))

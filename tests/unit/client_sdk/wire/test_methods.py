@@ -13,8 +13,15 @@ import pytest
 
 from client_sdk.errors import WireError
 from client_sdk.secagg.messages import Challenge, Hello
-from client_sdk.wire import enrolment_pb2, methods, plan_pb2, secagg_pb2
-from client_sdk.wire.messages import EnrolRequest, EnrolResponse, GetPlanRequest, GetPlanResponse
+from client_sdk.wire import deletion_pb2, enrolment_pb2, methods, plan_pb2, reporting_pb2, secagg_pb2
+from client_sdk.wire.messages import (
+    EnrolRequest,
+    EnrolResponse,
+    GetPlanRequest,
+    GetPlanResponse,
+    RenewRequest,
+    RenewResponse,
+)
 
 HELLO = Hello(b"i" * 32, b"", b"p" * 32, 1_700_006_400, b"r" * 16)
 
@@ -22,11 +29,11 @@ HELLO = Hello(b"i" * 32, b"", b"p" * 32, 1_700_006_400, b"r" * 16)
 def test_names_are_the_protos() -> None:
     found = {
         f"/{service.full_name}/{method.name}"
-        for file in (secagg_pb2, enrolment_pb2, plan_pb2)
+        for file in (secagg_pb2, enrolment_pb2, plan_pb2, reporting_pb2, deletion_pb2)
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }
-    assert found == {methods.PARTICIPATE, methods.ENROL, methods.GET_PLAN}
+    assert found == {value.path for value in vars(methods).values() if isinstance(value, methods.Method)}
     assert methods.PARTICIPATE == "/ldp.telemetry.v1.SecAggService/Participate"
 
 
@@ -47,7 +54,12 @@ async def participate(requests: AsyncIterator[bytes], context: Any) -> AsyncIter
 
 async def enrol(data: bytes, context: Any) -> bytes:
     assert methods.ENROL_METHOD.request_from_wire(data).token == "t"
-    return methods.ENROL_METHOD.response_to_wire(EnrolResponse())
+    return methods.ENROL_METHOD.response_to_wire(EnrolResponse(b"c" * 114, 9))
+
+
+async def renew(data: bytes, context: Any) -> bytes:
+    assert methods.RENEW_METHOD.request_from_wire(data) == RenewRequest(b"c" * 114, b"S" * 64)
+    return methods.RENEW_METHOD.response_to_wire(RenewResponse(b"d" * 114, 10))
 
 
 async def get_plan(data: bytes, context: Any) -> bytes:
@@ -59,7 +71,10 @@ async def get_plan(data: bytes, context: Any) -> bytes:
 async def channel() -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server()
     streams = {methods.PARTICIPATE_METHOD.name: grpc.stream_stream_rpc_method_handler(participate)}
-    enrolment = {methods.ENROL_METHOD.name: grpc.unary_unary_rpc_method_handler(enrol)}
+    enrolment = {
+        methods.ENROL_METHOD.name: grpc.unary_unary_rpc_method_handler(enrol),
+        methods.RENEW_METHOD.name: grpc.unary_unary_rpc_method_handler(renew),
+    }
     plans = {methods.GET_PLAN_METHOD.name: grpc.unary_unary_rpc_method_handler(get_plan)}
     server.add_generic_rpc_handlers(
         (
@@ -82,7 +97,9 @@ async def test_converters_fit_a_real_channel(channel: grpc.aio.Channel) -> None:
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
     enrolled = channel.unary_unary(methods.ENROL, **methods.ENROL_METHOD.client_converters)
-    assert await enrolled(EnrolRequest("t", b"i" * 32, b"S" * 64), timeout=10) == EnrolResponse()
+    assert await enrolled(EnrolRequest("t", b"i" * 32, b"S" * 64), timeout=10) == EnrolResponse(b"c" * 114, 9)
+    renewed = channel.unary_unary(methods.RENEW, **methods.RENEW_METHOD.client_converters)
+    assert await renewed(RenewRequest(b"c" * 114, b"S" * 64), timeout=10) == RenewResponse(b"d" * 114, 10)
     plan = channel.unary_unary(methods.GET_PLAN, **methods.GET_PLAN_METHOD.client_converters)
     assert await plan(GetPlanRequest(), timeout=10) == GetPlanResponse("x = 1", b"p" * 32)
 

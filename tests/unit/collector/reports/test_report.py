@@ -143,4 +143,30 @@ def test_rows_for_csv() -> None:
     rows = report_rows(build_report([plan], rows_of(plan, 0, (60, 30, 10), 50_000)))
     assert [len(row) for row in rows] == [len(COLUMNS)] * 4
     assert rows[3][:8] == ["p", "seconds", "numeric", "laplace", 1.0, "1", 100, "mean"]
-    assert report_rows(build_report([plan], []))[0][8:] == [None] * 4
+    assert report_rows(build_report([plan], []))[0][8:] == [None] * 7
+
+
+def test_sums_of_an_expired_metric_are_left_out_and_it_is_labelled() -> None:
+    plan = parse_plan(make_plan().text.replace('other = "other"', 'other = "other"\nexpires = 1970-01-03'))
+    rows = [row for day in range(4) for row in rows_of(plan, day, (10 * 2**day, 0, 0), 0)]
+    colour, seconds = build_report([plan], rows)["metrics"]
+    assert (colour["contributors"], colour["expires"]) == (30, "1970-01-03"), "days 0 and 1 only"
+    assert (seconds["contributors"], seconds["expires"]) == (150, None)
+    table = [dict(zip(COLUMNS, row, strict=True)) for row in report_rows(build_report([plan], rows))]
+    assert {row["metric"]: row["expires"] for row in table} == {"colour": "1970-01-03", "seconds": None}
+
+
+# case H05
+def test_the_report_says_how_far_one_false_report_moves_a_number() -> None:
+    plan = make_plan(categories=", ".join(f'"{c}"' for c in "abcdefghi"))
+    document = build_report([plan], rows_of(plan, 0, (10,) * 10, 50_000))
+    count, mean = (metric["one_false_report"] for metric in document["metrics"])
+    assert count == pytest.approx(6.238, abs=0.01)
+    assert mean == pytest.approx(10 * (1 + 45) / 100), "one of a hundred, over the range and its tail"
+    assert [row[COLUMNS.index("one_false_report")] for row in report_rows(document)] == [*[count] * 10, mean]
+    broken = [metric["one_broken_device"] for metric in document["metrics"]]
+    assert broken[0] > 90 * count, "all hundred, about"
+    assert broken[1] == pytest.approx(10 * (1 + 2 * 45)), "anything from one end of the range to the other"
+    assert [row[COLUMNS.index("one_broken_device")] for row in report_rows(document)] == [*[broken[0]] * 10, broken[1]]
+    for key in ("one_false_report", "one_broken_device"):
+        assert [metric[key] for metric in build_report([plan], [])["metrics"]] == [None, None]

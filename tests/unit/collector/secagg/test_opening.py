@@ -9,6 +9,8 @@ import pytest
 
 from client_sdk.errors import AbortReason, RoundAbortedError
 from client_sdk.secagg import shamir
+from client_sdk.secagg.messages import UnmaskShares
+from collector.secagg.blame import Blame, Fault, SeedsRefusedError
 from collector.secagg.opening import Opening, OwnerShares, open_sum
 from tests.fleet import Fleet, rules
 
@@ -16,14 +18,20 @@ VECTORS = [[i, -10 * i] for i in range(1, 6)]
 
 
 def opening_with(drops: dict[int, str]) -> Opening:
+    return fleet_and_opening(drops)[1]
+
+
+def fleet_and_opening(drops: dict[int, str]) -> tuple[Fleet, Opening]:
     fleet = Fleet(VECTORS, rules(min_size=3))
     fleet.run(drops)
-    return fleet.round.opening()
+    return fleet, fleet.round.opening()
 
 
-def held_by(owner: OwnerShares, holders: tuple[int, ...]) -> OwnerShares:
-    kept = [(h, s) for h, s in zip(owner.holders, owner.shares, strict=True) if h in holders]
-    return replace(owner, holders=tuple(h for h, _ in kept), shares=tuple(s for _, s in kept))
+def held_by(fleet: Fleet, owner: OwnerShares, holders: tuple[int, ...]) -> OwnerShares:
+    """The shares that these holders released."""
+    released = {i: m for i, m in fleet.sent if isinstance(m, UnmaskShares)}
+    shares = [dict(zip(released[h].owners, released[h].shares, strict=True))[owner.owner] for h in holders]
+    return replace(owner, xs=tuple(h + 1 for h in holders), shares=tuple(shares))
 
 
 def test_signed_totals() -> None:
@@ -33,12 +41,12 @@ def test_signed_totals() -> None:
 
 def test_any_threshold_of_holders_opens() -> None:
     """Also different holders for every owner."""
-    opening = opening_with({4: "masked_input"})
+    fleet, opening = fleet_and_opening({4: "masked_input"})
     for holders in combinations(range(4), 3):
         thinned = replace(
             opening,
-            survivors=tuple(held_by(owner, holders) for owner in opening.survivors),
-            dropped=tuple(held_by(owner, (1, 2, 3)) for owner in opening.dropped),
+            survivors=tuple(held_by(fleet, owner, holders) for owner in opening.survivors),
+            dropped=tuple(held_by(fleet, owner, (1, 2, 3)) for owner in opening.dropped),
         )
         assert open_sum(thinned) == [10, -100]
 
@@ -54,17 +62,31 @@ def test_a_wrong_share_ends_the_round(kind: str, place: int) -> None:
     opening = opening_with({4: "masked_input"})
     owners = getattr(opening, kind)
     wrong = replace(opening, **{kind: (*owners[:-1], spoiled(owners[-1], place))})
-    with pytest.raises(RoundAbortedError) as caught:
+    with pytest.raises(SeedsRefusedError) as caught:
         open_sum(wrong)
     assert caught.value.reason is AbortReason.WRONG_SHARES
-    assert (caught.value.have, caught.value.need) == ((3, 5) if kind == "survivors" else (4, 5))
+    assert (caught.value.have, caught.value.need) == (4, 5)
+    assert caught.value.blamed == (Blame(owners[-1].owner, Fault.WRONG_SEED),)
+
+
+def test_every_wrong_owner_is_found_at_once() -> None:
+    opening = opening_with({4: "masked_input"})
+    wrong = replace(
+        opening,
+        survivors=(spoiled(opening.survivors[0], 0), *opening.survivors[1:3], spoiled(opening.survivors[3], 2)),
+        dropped=(spoiled(opening.dropped[0], 1),),
+    )
+    with pytest.raises(SeedsRefusedError) as caught:
+        open_sum(wrong)
+    assert (caught.value.have, caught.value.need) == (2, 5)
+    assert [blame.index for blame in caught.value.blamed] == [0, 3, 4]
 
 
 def test_shares_that_meet_in_no_seed_end_the_round() -> None:
     """Shares of a constant polynomial with a value above 32 bytes."""
     opening = opening_with({})
     too_large = (1 << 256).to_bytes(shamir.SHARE_BYTES, "big")
-    wrong = replace(opening.survivors[0], shares=(too_large,) * 5)
+    wrong = replace(opening.survivors[0], shares=(too_large,) * 3)
     with pytest.raises(RoundAbortedError) as caught:
         open_sum(replace(opening, survivors=(wrong, *opening.survivors[1:])))
     assert caught.value.reason is AbortReason.WRONG_SHARES
@@ -80,8 +102,8 @@ def test_the_right_seed_of_the_wrong_owner_ends_the_round() -> None:
 
 
 def test_too_few_shares_of_one_owner_end_the_round() -> None:
-    opening = opening_with({})
-    thin = held_by(opening.survivors[2], (0, 4))
+    fleet, opening = fleet_and_opening({})
+    thin = held_by(fleet, opening.survivors[2], (0, 4))
     with pytest.raises(RoundAbortedError) as caught:
         open_sum(replace(opening, survivors=(*opening.survivors[:2], thin, *opening.survivors[3:])))
     assert (caught.value.reason, caught.value.have, caught.value.need) == (AbortReason.TOO_FEW_RESPONSES, 2, 3)

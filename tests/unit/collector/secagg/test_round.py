@@ -48,7 +48,7 @@ def fleet_before(step: str, **options: Any) -> tuple[Fleet, dict[int, CollectorM
     for earlier in STEP_NAMES[: STEP_NAMES.index(step)]:
         assert fleet.round.phase.value == earlier
         fleet.step(messages)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
     return fleet, messages
 
 
@@ -154,12 +154,12 @@ def test_what_a_leaver_completed_stays() -> None:
     fleet.step(messages)
     fleet.leave(4)
     assert fleet.round.pending() == frozenset()
-    messages = fleet.round.close()
+    messages = dict(fleet.round.close())
     assert sorted(messages) == [0, 1, 2, 3]
     assert fleet.round.survivors == (0, 1, 2, 3, 4)
     for _ in range(2):
         fleet.step(messages)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
     assert messages == {}
     assert open_sum(fleet.round.opening()) == [15, 150]
     assert fleet.round.dropouts == {"shares": 0, "masked_input": 0, "confirm": 1, "unmask": 0}
@@ -169,7 +169,7 @@ def test_who_leaves_after_sharing_is_a_sharer() -> None:
     fleet, messages = fleet_before("shares")
     fleet.step(messages)
     fleet.leave(1)
-    messages = fleet.round.close()
+    messages = dict(fleet.round.close())
     assert sorted(messages) == [0, 2, 3, 4]
     assert fleet.round.sharers == (0, 1, 2, 3, 4)
     assert fleet.round.pending() == {0, 2, 3, 4}
@@ -208,9 +208,9 @@ def test_first_message_wins(step: str) -> None:
     mine = [m for i, m in fleet.sent if i == 2][-1]
     rejected(fleet.round, 2, mine, RejectionReason.ALREADY_RECEIVED)
     others: dict[str, ParticipantMessage] = {
-        "shares": SealedShares((0, 1, 3, 4), (bytes(82),) * 4),
+        "shares": SealedShares((0, 1, 3, 4), (bytes(82),) * 4, bytes(320), bytes(64)),
         "masked_input": MaskedInputPiece(0, bytes(4)),
-        "confirm": Confirm(bytes(32)),
+        "confirm": Confirm(bytes(32), bytes(64)),
         "unmask": UnmaskShares((0,), (bytes(33),)),
     }
     rejected(fleet.round, 2, others[step], RejectionReason.OUT_OF_ORDER)
@@ -221,9 +221,9 @@ def test_messages_of_other_steps(step: str) -> None:
     """An earlier step's is late, a later step's out of order, and hello or advert have no place here."""
     fleet, _ = fleet_before(step)
     own: list[ParticipantMessage] = [
-        SealedShares((1, 2, 3, 4), (b"x" * 82,) * 4),
+        SealedShares((1, 2, 3, 4), (b"x" * 82,) * 4, b"x" * 320, b"x" * 64),
         MaskedInputPiece(0, b"xxxx"),
-        Confirm(b"x" * 32),
+        Confirm(b"x" * 32, b"x" * 64),
         UnmaskShares((0,), (b"\x00" * 33,)),
     ]
     place = STEP_NAMES.index(step)
@@ -247,13 +247,13 @@ def test_late_masked_input_is_never_added() -> None:
     fleet, messages = fleet_before("masked_input")
     late = fleet.tell(4, messages.pop(4))
     fleet.step(messages)
-    messages = fleet.round.close()
+    messages = dict(fleet.round.close())
     for piece in late:
         rejected(fleet.round, 4, piece, RejectionReason.LATE)
     for _ in range(2):
         messages.pop(4, None)
         fleet.step(messages)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
     assert open_sum(fleet.round.opening()) == [10, 100]
     rejected(fleet.round, 4, late[0], RejectionReason.LATE)
 
@@ -273,7 +273,7 @@ def test_d05_replay_into_another_round() -> None:
         with pytest.raises(RejectionError):
             second.round.receive(1, replayed)
         assert second.round.phase is step
-        messages = second.round.close()
+        messages = dict(second.round.close())
     assert open_sum(second.round.opening()) == [15, 150]
 
 
@@ -289,6 +289,9 @@ def test_d05_replay_into_another_round() -> None:
         {"sealed": (bytes(82),) * 5},
         {"sealed": (bytes(82), bytes(82), bytes(82), bytes(81))},
         {"sealed": ()},
+        {"share_hashes": b""},
+        {"share_hashes": bytes(5 * 64 - 1)},
+        {"share_hashes": bytes(4 * 64)},
     ],
     ids=str,
 )
@@ -322,11 +325,48 @@ def test_malformed_pieces(piece: MaskedInputPiece) -> None:
     assert fleet.round.pending() == {1, 2, 3, 4}
 
 
+def test_share_hashes_are_signed() -> None:
+    """By their owner, over all of them, in this round."""
+    fleet, messages = fleet_before("shares")
+    good, other = (fleet.tell(index, messages.pop(index))[0] for index in (0, 1))
+    assert isinstance(good, SealedShares)
+    assert isinstance(other, SealedShares)
+    changed = bytes([good.share_hashes[0] ^ 1]) + good.share_hashes[1:]
+    for wrong in (
+        replace(good, share_hashes=changed),
+        replace(good, signature=bytes(64)),
+        replace(good, share_hashes=other.share_hashes, signature=other.signature),
+    ):
+        rejected(fleet.round, 0, wrong, RejectionReason.BAD_SIGNATURE)
+    fleet.round.receive(0, good)
+
+
 def test_confirmation_of_another_status() -> None:
     fleet, messages = fleet_before("confirm")
-    rejected(fleet.round, 0, Confirm(bytes(32)), RejectionReason.MALFORMED)
-    assert isinstance(messages[0], SurvivorStatus)
-    fleet.round.receive(0, Confirm(messages[0].root))
+    (good,) = fleet.tell(0, messages[0])
+    assert isinstance(good, Confirm)
+    rejected(fleet.round, 0, replace(good, status_root=bytes(32)), RejectionReason.MALFORMED)
+    fleet.round.receive(0, good)
+
+
+def test_a_confirmation_is_its_own_members() -> None:
+    fleet, messages = fleet_before("confirm")
+    (good,), (other,) = fleet.tell(0, messages[0]), fleet.tell(1, messages[1])
+    assert isinstance(good, Confirm)
+    rejected(fleet.round, 0, replace(good, signature=bytes(64)), RejectionReason.BAD_SIGNATURE)
+    rejected(fleet.round, 0, other, RejectionReason.BAD_SIGNATURE)
+    fleet.round.receive(0, good)
+
+
+def test_unmask_requests_carry_what_was_confirmed() -> None:
+    """One and the same for all: who confirmed, in order, also where somebody else survived and did not."""
+    fleet, messages = fleet_before("confirm")
+    fleet.step({index: messages[index] for index in (0, 2, 3)})
+    requests = fleet.round.close()
+    signatures = {i: m.signature for i, m in fleet.sent if isinstance(m, Confirm)}
+    expected = UnmaskRequest((), (0, 2, 3), tuple(signatures[i] for i in (0, 2, 3)))
+    assert requests == {0: expected, 2: expected, 3: expected}
+    assert requests[0] is requests[3]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +399,7 @@ def test_share_of_one_who_never_shared() -> None:
     messages = fleet.join()
     fleet.step(messages, [4])
     for _ in range(2):
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
         fleet.step(messages)
     fleet.round.close()
     rejected(fleet.round, 0, UnmaskShares((0, 4), (bytes(33),) * 2), RejectionReason.MALFORMED)
@@ -377,9 +417,9 @@ def test_pairs_that_did_not_open_are_erasures() -> None:
     fleet.up = spoil
     for _ in STEPS:
         fleet.step(messages)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
     opening = fleet.round.opening()
-    assert [owner.holders for owner in opening.survivors][3] == (2, 3, 4)
+    assert [owner.xs for owner in opening.survivors] == [(1, 2, 3)] * 3 + [(3, 4, 5), (1, 2, 3)]
     assert open_sum(opening) == [15, 150]
 
 
@@ -395,7 +435,7 @@ def test_an_owner_with_too_few_shares_ends_the_round() -> None:
     fleet.up = spoil
     for _ in STEPS[:3]:
         fleet.step(messages)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
     fleet.step(messages)
     with pytest.raises(RoundAbortedError) as caught:
         fleet.round.close()
@@ -432,7 +472,7 @@ def test_a_masked_input_in_crumbs_is_taken_and_costs_no_memory() -> None:
     fleet = Fleet([[i] * length for i in (1, 2, 3)], rules(length))
     messages = fleet.join()
     fleet.step(messages)
-    messages = fleet.round.close()
+    messages = dict(fleet.round.close())
     (piece,) = fleet.tell(0, messages.pop(0))
     assert isinstance(piece, MaskedInputPiece)
     width = fleet.round.bits // 8
@@ -444,10 +484,10 @@ def test_a_masked_input_in_crumbs_is_taken_and_costs_no_memory() -> None:
     fleet.round.receive(0, crumbs[-1])
     assert len(fleet.round._seen) <= 3 * MAX_REMEMBERED
     fleet.step(messages)
-    messages = fleet.round.close()
+    messages = dict(fleet.round.close())
     for _ in range(2):
         fleet.step(messages)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
     assert open_sum(fleet.round.opening()) == [6] * length
 
 
@@ -458,7 +498,7 @@ def test_a_masked_input_that_stops_halfway_is_a_dropout() -> None:
         fleet = Fleet([[i] * length for i in (1, 2, 3, 4)], rules(length, min_size=3, bound=2**40))
         messages = fleet.join()
         fleet.step(messages)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
         pieces = fleet.tell(0, messages.pop(0))
         for piece in pieces[:2]:
             fleet.round.receive(0, piece)
@@ -467,12 +507,13 @@ def test_a_masked_input_that_stops_halfway_is_a_dropout() -> None:
         assert fleet.round.pending() == {0}
         if leaves:
             fleet.leave(0)
-        messages = fleet.round.close()
+        messages = dict(fleet.round.close())
         rejected(fleet.round, 0, pieces[2], RejectionReason.LATE)
-        assert messages[1] == SurvivorStatus((1, 2, 3), 0, fleet.round._root)
+        assert isinstance(messages[1], SurvivorStatus)
+        assert (messages[1].survivors, messages[1].contributors) == ((1, 2, 3), 3)
         for _ in range(2):
             fleet.step(messages)
-            messages = fleet.round.close()
+            messages = dict(fleet.round.close())
         assert open_sum(fleet.round.opening()) == [9] * length
 
 
@@ -481,7 +522,7 @@ def test_memory_is_one_vector_and_the_unfinished_ones() -> None:
     fleet = fleet_of_three(2 * BOUNDARY)
     messages = fleet.join()
     fleet.step(messages)
-    messages = fleet.round.close()
+    messages = dict(fleet.round.close())
     pieces = {index: fleet.tell(index, message) for index, message in messages.items()}
     for index in (0, 1):
         fleet.round.receive(index, pieces[index][0])
@@ -531,8 +572,8 @@ def test_sizes_of_a_cohort() -> None:
     for round_rules, size in ((RULES, 2), (replace(RULES, dropout_fraction=RULES.corrupt_fraction * 3), 4)):
         with pytest.raises(LocalProtocolError, match="cohort of"):
             Round("r", round_rules, adverts[:size], FORMED_AT)
-    with pytest.raises(LocalProtocolError, match="3 to 1024"):
-        Round("r", RULES, adverts * 205, FORMED_AT)
+    with pytest.raises(LocalProtocolError, match="3 to 16384"):
+        Round("r", RULES, adverts * 3_277, FORMED_AT)
 
 
 def test_d07_a_round_whose_sum_could_wrap_is_not_begun() -> None:
@@ -576,7 +617,8 @@ def test_dropped_only_are_named_in_the_unmask_request() -> None:
     fleet = Fleet(VECTORS, RULES)
     fleet.run({0: "shares", 3: "masked_input"})
     requests = {m for _, m in fleet.received if isinstance(m, UnmaskRequest)}
-    assert requests == {UnmaskRequest((3,))}
+    assert {request.dropped for request in requests} == {(3,)}
+    assert {request.confirmed_by for request in requests} == {(1, 2, 4)}
 
 
 @pytest.mark.parametrize("index", [-1, 5, 100])
@@ -585,7 +627,7 @@ def test_members_that_do_not_exist(index: int) -> None:
     with pytest.raises(LocalProtocolError):
         fleet.round.leave(index)
     with pytest.raises(LocalProtocolError):
-        fleet.round.receive(index, Confirm(bytes(32)))
+        fleet.round.receive(index, Confirm(bytes(32), bytes(64)))
 
 
 def test_opening_is_plain_data() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -10,13 +11,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from client_sdk.files import load_plan, load_plan_signature
 from client_sdk.identity import IdentityKey
+from client_sdk.plan import Registrar, parse_plan
 from collector.service import cli
+from collector.service.registrar.folder import RegistrarFolder
 from collector.service.storage import CollectorStore
 from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, device, make_plan, make_release, plan_text
 
@@ -91,7 +96,7 @@ def test_an_empty_window_is_no_fault(run: Run, db: Path, form: str) -> None:
     if form == "json":
         assert {m["contributors"] for m in json.loads(out)["metrics"]} == {0}
     if form == "csv":
-        assert out.split("\r\n")[1].endswith(",0,mean,,,,")
+        assert out.split("\r\n")[1].endswith(",0,mean,,,,,,,")
 
 
 # case G04
@@ -190,13 +195,19 @@ def test_reading_a_store_that_is_not_there(run: Run, tmp_path: Path, command: li
         (["privacy", "--db", "DB", "--device", "x", "--all"], ["--all", "not allowed"]),
         (["plan", "check", "no-such-plan.toml"], ["no-such-plan.toml"]),
         (["plan"], ["ACTION"]),
-        (["registrar", "issue-token", "--db", "DB", "--count", "0"], ["--count"]),
-        (["registrar", "issue-token", "--db", "DB", "--count", "1e3"], ["--count"]),
-        (["registrar", "issue-token", "--db", "DB", "--expires", "nan"], ["--expires"]),
-        (["registrar", "issue-token", "--db", "DB", "--expires", "inf"], ["--expires"]),
-        (["registrar", "issue-token", "--db", "DB", "--expires", "-1d"], ["--expires"]),
-        (["registrar", "issue-token", "--db", "DB", "--expires", "0s"], ["--expires"]),
-        (["registrar", "issue-token", "--db", "DB", "--expires", "999999999d"], ["--expires"]),
+        (["registrar", "issue-token", "--dir", "D", "--count", "0"], ["--count"]),
+        (["registrar", "issue-token", "--dir", "D", "--count", "1e3"], ["--count"]),
+        (["registrar", "issue-token", "--dir", "D", "--ttl", "nan"], ["--ttl"]),
+        (["registrar", "issue-token", "--dir", "D", "--ttl", "inf"], ["--ttl"]),
+        (["registrar", "issue-token", "--dir", "D", "--ttl", "-1d"], ["--ttl"]),
+        (["registrar", "issue-token", "--dir", "D", "--ttl", "0s"], ["--ttl"]),
+        (["registrar", "issue-token", "--dir", "D", "--ttl", "999999999d"], ["--ttl"]),
+        (["registrar", "issue-token", "--dir", "no-such-folder"], ["no-such-folder", "registrar init"]),
+        (["registrar", "serve", "--dir", "no-such-folder", "--insecure"], ["no-such-folder", "registrar init"]),
+        (["registrar", "serve", "--dir", "D", "--listen", "0.0.0.0:1", "--insecure"], ["loopback"]),
+        (["registrar", "serve", "--dir", "D", "--insecure", "--lifetime", "59m"], ["--lifetime"]),
+        (["registrar", "revoke", "--dir", "D", "everybody"], ["DEVICE", "32 hex digits"]),
+        (["registrar", "init", "--dir", "D", "--address", "here"], ["--address: 'here' is not HOST:PORT"]),
         (["frobnicate"], ["frobnicate"]),
         ([], ["COMMAND"]),
     ],
@@ -211,10 +222,20 @@ def test_wrong_input_is_one_line_and_exit_2(run: Run, db: Path, arguments: list[
 
 
 def test_a_damaged_store_is_the_environment(run: Run, db: Path) -> None:
-    db.write_bytes(b"not a database, but long enough to be looked at " * 100)
+    db.write_bytes(db.read_bytes()[:100] + b"\xa5" * 8092)
     status, _, err = run("report", "--db", db)
     assert status == 3
     assert one_line(err, str(db), "damaged")
+
+
+@pytest.mark.parametrize("command", [["report"], ["privacy"], ["access", "list"], ["access", "issue", "--role=health"]])
+def test_another_file_is_wrong_input(run: Run, tmp_path: Path, command: list[str]) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_text(), encoding="utf-8")
+    status, _, err = run(*command, "--db", path)
+    assert status == 2
+    assert one_line(err, str(path), "no SQLite file")
+    assert path.read_text(encoding="utf-8") == plan_text()
 
 
 def test_a_folder_is_wrong_input(run: Run, tmp_path: Path) -> None:
@@ -260,16 +281,6 @@ def test_privacy_of_all_devices(run: Run, db: Path) -> None:
     assert [row["epsilon_local_24h"] for row in rows] == ["2", "2", "2", "0", "0"]
 
 
-def test_an_enrolled_device_without_a_report_has_spent_nothing(run: Run, db: Path) -> None:
-    identity = IdentityKey(b"i" * 32)
-    store = CollectorStore.open(str(db))
-    assert store.enrol(store.issue_token(NOW), identity.public_key, NOW)
-    store.close()
-    status, out, _ = run("privacy", "--db", db, "--device", identity.device_id, "--format", "json")
-    assert status == 0
-    assert {w["epsilon_local"] for w in json.loads(out)["windows"]} == {0.0}
-
-
 def test_reading_the_ledger_changes_nothing(run: Run, db: Path) -> None:
     before = db.read_bytes()
     outputs = [run("privacy", "--db", db, "--all", "--format", "json")[1] for _ in range(3)]
@@ -303,17 +314,47 @@ def test_plan_check_refuses_what_is_no_epsilon(run: Run, tmp_path: Path, epsilon
     assert all("epsilon" in line and line.startswith("ldp-collector plan: ") for line in lines)
 
 
-def test_issue_token_prints_nothing_but_tokens(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "new.db"
-    status, out, err = run("registrar", "issue-token", "--db", path, "--count", "3", "--expires", "1h")
+def test_a_registrar_from_init_to_revocation(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "registrar"
+    status, out, err = run("registrar", "init", "--dir", folder, "--address", "r.example:7444")
+    assert (status, err) == (0, "")
+    key = RegistrarFolder(folder).key().public_key
+    table = tomllib.loads(out[out.index("[registrar]") :])["registrar"]
+    assert table == {"address": "r.example:7444", "key": key.hex()}
+    assert parse_plan(plan_text() + out[out.index("[registrar]") :]).registrar == Registrar("r.example:7444", key)
+    assert (folder / "registrar.pub").read_text() == key.hex() + "\n"
+
+    status, out, err = run("registrar", "issue-token", "--dir", folder, "--count", "3", "--ttl", "1h")
     assert (status, err) == (0, "")
     tokens = out.splitlines()
-    assert len(set(tokens)) == 3
-    store = CollectorStore.open(str(path))
-    key = IdentityKey(b"k" * 32).public_key
-    assert not store.enrol(tokens[0], key, time.time() + 3_601)
-    assert store.enrol(tokens[0], key, time.time() + 3_500)
+    assert len(set(tokens)) == 3, "nothing but tokens"
+    store, identity = RegistrarFolder(folder).open_store(), IdentityKey(b"k" * 32)
+    terms = {"until": 2**32, "repeat_for_s": 60}
+    assert not store.enrol(tokens[0], identity.public_key, time.time() + 3_601, **terms)
+    assert store.enrol(tokens[0], identity.public_key, time.time() + 3_500, **terms)
     store.close()
+
+    status, out, _ = run("registrar", "revoke", "--dir", folder, identity.device_id.upper())
+    assert (status, "its last certificate ends at 2106-02-07" in out) == (0, True)
+    assert "was revoked already" in run("registrar", "revoke", "--dir", folder, identity.device_id)[1]
+    revoke = ("registrar", "revoke", "--dir", folder, "0" * 32)
+    for _ in range(2):  # nothing is kept of the first time
+        status, out, err = run(*revoke)
+        assert (status, out) == (1, "")
+        assert one_line(err, "0" * 32, "never issued it a certificate", "--force")
+    assert "has no certificate" in run(*revoke, "--force")[1]
+    assert run(*revoke)[0] == 0, "it is on the list"
+    status, out, _ = run("registrar", "show", "--dir", folder, "--format", "json")
+    assert json.loads(out) == {
+        "public_key": key.hex(),
+        "identities": 1,
+        "certified": 1,
+        "revoked": 2,
+        "tokens_open": 2,
+        "tokens_used": 1,
+        "tokens_expired": 0,
+    }
+    assert key.hex() in run("registrar", "show", "--dir", folder)[1]
 
 
 # --- help, extras, pipes ----------------------------------------------------------------------------
@@ -324,7 +365,7 @@ HELP = [
     ["plan"],
     ["plan", "check"],
     ["registrar"],
-    ["registrar", "issue-token"],
+    *(["registrar", action] for action in ("init", "serve", "issue-token", "revoke", "show")),
     ["serve"],
     ["demo"],
 ]
@@ -367,7 +408,7 @@ def test_a_missing_extra_is_named(db: Path, missing: str) -> None:
 
 def test_a_missing_migration_tool_is_named_and_readers_do_without(tmp_path: Path, db: Path) -> None:
     without = "sys.modules['alembic'] = None"
-    done = ldp_collector("registrar", "issue-token", "--db", str(tmp_path / "new.db"), before=without)
+    done = ldp_collector("registrar", "init", "--dir", str(tmp_path / "new"), before=without)
     assert done.returncode == 3
     assert one_line(done.stderr, "ldp-telemetry[collector]")
     assert ldp_collector("report", "--db", str(db), before=without).returncode == 0
@@ -398,3 +439,128 @@ def test_output_is_utf_8_whatever_the_terminal_says(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "日本" in done.stdout.decode("utf-8")
+
+
+def test_an_operator_signs_a_plan(run: Run, tmp_path: Path) -> None:
+    key, plan, other = tmp_path / "operator.key", tmp_path / "plan.toml", tmp_path / "other.toml"
+    plan.write_text(plan_text(), encoding="utf-8")
+    other.write_text(plan_text(2), encoding="utf-8")
+    status, public, err = run("plan", "keygen", key)
+    assert (status, err) == (0, "")
+    assert key.stat().st_mode & 0o777 == 0o600
+    status, out, _ = run("plan", "sign", plan, "--key", key)
+    assert status == 0
+    assert public.strip() in out
+    signature = load_plan_signature(plan)
+    assert signature is not None
+    assert signature.key.hex() == public.strip()
+    assert signature.holds(load_plan(plan))
+    assert not signature.holds(load_plan(other))
+    plan.write_text(plan_text(2), encoding="utf-8")
+    assert run("plan", "sign", plan, "--key", key)[0] == 0, "the next version, over the signature of the last"
+    signature = load_plan_signature(plan)
+    assert signature is not None
+    assert signature.holds(load_plan(other))
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".plan")]
+
+
+def test_what_cannot_be_signed(run: Run, tmp_path: Path) -> None:
+    key, plan = tmp_path / "operator.key", tmp_path / "plan.toml"
+    plan.write_text(plan_text().replace("epsilon = 1.0", "epsilon = 0"), encoding="utf-8")
+    assert one_line(run("plan", "sign", tmp_path / "none.toml", "--key", key)[2], "none.toml")
+    run("plan", "keygen", key)
+    status, _, err = run("plan", "sign", plan, "--key", key)
+    assert (status, len(err.splitlines())) == (2, 2), "every fault of the plan"
+    plan.write_text(plan_text(), encoding="utf-8")
+    assert one_line(run("plan", "sign", plan, "--key", tmp_path / "no.key")[2], "no.key", "plan keygen")
+    key.chmod(0o644)
+    assert one_line(run("plan", "sign", plan, "--key", key)[2], "operator.key", "chmod 600")
+    status, _, err = run("plan", "keygen", key)
+    assert status == 2
+    assert one_line(err, "operator.key", "never written over")
+    assert not (tmp_path / "plan.toml.sig").exists()
+
+
+def test_a_registrars_key_signs_no_plan(run: Run, tmp_path: Path) -> None:
+    key, plan = tmp_path / "registrar.key", tmp_path / "plan.toml"
+    _, public, _ = run("plan", "keygen", key)
+    table = f'[registrar]\naddress = "r.example:7444"\nkey = "{public.strip()}"\n'
+    plan.write_text(plan_text() + table, encoding="utf-8")
+    status, out, err = run("plan", "sign", plan, "--key", key)
+    assert (status, out) == (2, "")
+    assert one_line(err, "registrar.key", "the registrar's key", "plan keygen")
+    assert load_plan_signature(plan) is None
+
+
+def test_another_keys_signature_stays_unless_forced(run: Run, tmp_path: Path) -> None:
+    plan, first, second = tmp_path / "plan.toml", tmp_path / "first.key", tmp_path / "second.key"
+    plan.write_text(plan_text(), encoding="utf-8")
+    keys = [run("plan", "keygen", key)[1].strip() for key in (first, second)]
+    run("plan", "sign", plan, "--key", first)
+    before = (tmp_path / "plan.toml.sig").read_bytes()
+    plan.write_text(plan_text(2), encoding="utf-8")
+    status, out, err = run("plan", "sign", plan, "--key", second)
+    assert (status, out) == (2, "")
+    assert one_line(err, "plan.toml.sig", keys[0], "--force")
+    assert (tmp_path / "plan.toml.sig").read_bytes() == before
+    assert run("plan", "sign", plan, "--key", second, "--force")[0] == 0
+    signature = load_plan_signature(plan)
+    assert signature is not None
+    assert signature.key.hex() == keys[1]
+    (tmp_path / "plan.toml.sig").write_text("junk")
+    assert run("plan", "sign", plan, "--key", first)[0] == 0, "junk is no signature"
+
+
+def test_one_half_of_a_key_in_place_of_the_other(run: Run, tmp_path: Path) -> None:
+    folder, plan = tmp_path / "r", tmp_path / "plan.toml"
+    plan.write_text(plan_text(), encoding="utf-8")
+    run("registrar", "init", "--dir", folder)
+    status, _, err = run("plan", "sign", plan, "--key", folder / "registrar.pub")
+    assert status == 2
+    assert one_line(err, "registrar.pub: is a public key; give the private one")
+    serve = ("serve", "--plan", plan, "--db", tmp_path / "c.db", "--listen", "127.0.0.1:0", "--insecure")
+    status, _, err = run(*serve, "--registrar-key", folder / "registrar.key")
+    assert status == 2
+    assert one_line(err, "--registrar-key", str(folder / "registrar.key"), "private half")
+    assert (folder / "registrar.key").read_text().splitlines()[1] not in err
+
+
+@pytest.mark.parametrize("action", ["keygen", "sign"])
+def test_a_folder_that_may_not_be_written_is_the_environment(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    key, plan = tmp_path / "operator.key", tmp_path / "plan.toml"
+    plan.write_text(plan_text(), encoding="utf-8")
+    run("plan", "keygen", key)
+
+    def denied(path: object, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("os.link", denied)  # the last step of `keygen`
+    monkeypatch.setattr(Path, "replace", denied)  # ... and of `sign`
+    command, target = {
+        "keygen": (("keygen", tmp_path / "new.key"), "new.key"),
+        "sign": (("sign", plan, "--key", key), "plan.toml.sig"),
+    }[action]
+    status, out, err = run("plan", *command)
+    assert (status, out) == (3, "")
+    assert one_line(err, f"{tmp_path / target}: cannot be written (Permission denied)")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["operator.key", "plan.toml"]
+
+
+def test_a_key_in_a_folder_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    status, _, err = run("plan", "keygen", tmp_path / "none" / "operator.key")
+    assert status == 2
+    assert one_line(err, "none/operator.key", "create it first")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_of_another_registrar_is_not_served(run: Run, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run("registrar", "init", "--dir", tmp_path / name)
+    (tmp_path / "one" / "registrar.db").replace(tmp_path / "two" / "registrar.db")
+    status, out, err = run(
+        "registrar", "serve", "--dir", tmp_path / "two", "--listen", "127.0.0.1:0", "--insecure"
+    )  # fmt: skip
+    assert (status, out) == (2, "")
+    assert one_line(err, "two/registrar.db", "another key than", "two/registrar.key")

@@ -17,6 +17,7 @@ from collector.service.settings import ServeSettings
 WHOLE = """
 plan = ["a.toml", "b.toml"]
 db = "sqlite:///c.db"
+registrar_key = "r.pub"
 listen = "127.0.0.1:9"
 insecure = true
 step_timeout = "2m"
@@ -50,6 +51,7 @@ def test_the_files_values(tmp_path: Path) -> None:
     assert settings(tmp_path, WHOLE) == ServeSettings(
         plan_paths=(Path("a.toml"), Path("b.toml")),
         db_url="sqlite:///c.db",
+        registrar_key="r.pub",
         listen="127.0.0.1:9",
         insecure=True,
         step_timeout_s=120.0,
@@ -62,12 +64,36 @@ def test_the_files_values(tmp_path: Path) -> None:
 
 
 def test_an_option_wins_over_the_file(tmp_path: Path) -> None:
-    options = ["--plan", "x.toml", "--db", "d.db", "--listen", "[::1]:8", "--no-insecure", "--tls-cert", "c.pem"]
-    options += ["--tls-key", "k.pem", "--step-timeout", "500ms", "--grace", "0", "--expected-devices", "1"]
+    options = [
+        "--plan",
+        "x.toml",
+        "--db",
+        "d.db",
+        "--registrar-key",
+        "00",
+        "--listen",
+        "[::1]:8",
+        "--no-insecure",
+        "--tls-cert",
+        "c.pem",
+    ]
+    options += [
+        "--registrar-key",
+        "00",
+        "--tls-key",
+        "k.pem",
+        "--step-timeout",
+        "500ms",
+        "--grace",
+        "0",
+        "--expected-devices",
+        "1",
+    ]
     options += ["--max-waiting", "2", "--max-streams", "3", "--opening-workers", "4"]
     assert settings(tmp_path, WHOLE, *options) == ServeSettings(
         plan_paths=(Path("x.toml"),),
         db_url="d.db",
+        registrar_key="00",
         listen="[::1]:8",
         tls_cert=Path("c.pem"),
         tls_key=Path("k.pem"),
@@ -82,9 +108,11 @@ def test_an_option_wins_over_the_file(tmp_path: Path) -> None:
 
 
 def test_what_neither_says_is_the_default(tmp_path: Path) -> None:
-    one = 'plan = "a.toml"\ndb = "c.db"\n'
-    assert settings(tmp_path, one, "--insecure") == ServeSettings((Path("a.toml"),), "c.db", insecure=True)
-    without_file = cli_serve.settings_of(parsed("--plan", "a.toml", "--db", "c.db", "--insecure"))
+    one = 'plan = "a.toml"\ndb = "c.db"\nregistrar_key = "r.pub"\n'
+    assert settings(tmp_path, one, "--insecure") == ServeSettings((Path("a.toml"),), "c.db", "r.pub", insecure=True)
+    without_file = cli_serve.settings_of(
+        parsed("--plan", "a.toml", "--db", "c.db", "--registrar-key", "r.pub", "--insecure")
+    )
     assert without_file == settings(tmp_path, one, "--insecure")
 
 
@@ -101,11 +129,16 @@ def test_what_neither_says_is_the_default(tmp_path: Path) -> None:
         ("max_streams = 1.5", ("max_streams", "whole number")),
         ("grace = 'soon'", ("grace", "duration")),
         ("step_timeout = true", ("step_timeout", "quotes")),
-        ("step_timeout = nan\nplan = 'x'\ndb = 'c.db'\ninsecure = true", ("--step-timeout", "nan")),
+        (
+            "step_timeout = nan\nplan = 'x'\ndb = 'c.db'\nregistrar_key = 'r'\ninsecure = true",
+            ("--step-timeout", "nan"),
+        ),
         ("plan = [\n", ("TOML",)),
         ("plan = 'a'\nplan = 'b'", ("TOML",)),
-        ("plan = 'a'", ("--plan and --db",)),
-        ("plan = []\ndb = 'c.db'", ("--plan",)),
+        ("plan = 'a'", ("of --config: --db, --registrar-key\n",)),
+        ("plan = 'a'\ndb = 'c.db'", ("of --config: --registrar-key\n",)),
+        ("db = 'c.db'\nregistrar_key = 'r'", ("of --config: --plan\n",)),
+        ("plan = []\ndb = 'c.db'\nregistrar_key = 'r'", ("--plan",)),
     ],
 )
 def test_what_is_wrong_is_one_line(

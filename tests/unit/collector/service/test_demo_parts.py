@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.plan import Plan, parse_plan
+from client_sdk.identity import IdentityKey
+from client_sdk.plan import Plan, Registrar, parse_plan
+from collector.service import cli_demo
 from collector.service.demo import result, run
 from collector.service.demo.fleet import Readings, builtin_plan, csv_fleet, generated_fleet
 from collector.service.demo.run import DROP_STEPS, DeviceRun, cohort_batches, drop_schedule, true_values
+from collector.service.settings import MachineError
+from tests.registrar import KEY
 
 CSV_PLAN = """
 [plan]
@@ -147,7 +153,8 @@ def test_the_truth_of_a_sampled_reading_is_what_the_device_drew(tmp_path: Path) 
     text = CSV_PLAN.replace('"mean"', '"sample"')
     path = tmp_path / "plan.toml"
     path.write_text(text)
-    runner = run._FleetRunner(parse_plan(text), path, "127.0.0.1:1", tmp_path, time.time(), lambda step: None)
+    addresses = run.Addresses("127.0.0.1:1", "127.0.0.1:1", KEY)
+    runner = run._FleetRunner(parse_plan(text), path, addresses, tmp_path, time.time(), lambda step: None)
     readings: Readings = [("seconds", float(n)) for n in range(100)]
     drawn = []
     seal = run.TelemetryClient.flush
@@ -191,3 +198,29 @@ def test_the_verdict_fails_where_a_device_booked_less_than_the_collector() -> No
     ok, text = result._verdict([ROUND], [_metric(5.0, 5.0)], [_device(spent=1)], {"d": 2})
     assert not ok
     assert "booked less" in text
+
+
+def test_a_plans_registrar_gives_way_to_the_demos(plan: Plan) -> None:
+    assert run.with_registrar(plan, KEY) is plan
+    other = IdentityKey(b"o" * 32).public_key.hex()
+    for key in (other, other.upper()):
+        table = f'[registrar]  # of {key}\naddress = "r.example:7444"\nkey = "{key}"\n'
+        changed = run.with_registrar(parse_plan(CSV_PLAN + table), KEY)
+        assert changed.registrar == Registrar("r.example:7444", KEY)
+        assert parse_plan(changed.text) == changed
+        assert list(changed.metrics) == list(plan.metrics)
+    escaped = f'[registrar]\naddress = "r.example:7444"\nkey = "\\u{ord(other[0]):04x}{other[1:]}"\n'
+    with pytest.raises(ConfigurationError, match=r"--plan: .*\[registrar\]"):
+        run.with_registrar(parse_plan(CSV_PLAN + escaped), KEY)
+
+
+def test_a_folder_that_may_not_be_used_is_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"--out .*file"), cli_demo._folder(tmp_path / "file"):
+        pass
+    monkeypatch.setattr(Path, "mkdir", denied)
+    with pytest.raises(MachineError, match=r"--out .*Permission denied"), cli_demo._folder(tmp_path / "out"):
+        pass

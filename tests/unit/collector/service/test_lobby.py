@@ -20,6 +20,7 @@ from collector.service.rounds import RoundTools
 from collector.service.storage import CollectorStore
 from collector.service.store_access import StoreAccess
 from collector.service.workers import OpeningWorkers
+from tests.registrar import KEY, certificate_of
 from tests.unit.collector.service.stores import NOW, PERIOD
 
 # Meetings of those who were sent away: every ten minutes of the two hours behind the period's end.
@@ -59,7 +60,10 @@ def store(tmp_path: Path) -> Iterator[CollectorStore]:
 def member(plan: Plan, now: float) -> Member:
     identity = IdentityKey(os.urandom(32))
     report_id = identity.report_id(plan.name, PERIOD)
-    participant = Participant(identity, plan.hash, PERIOD, report_id, [1], plan.round_rules(), False, 0, os.urandom)
+    certificate, rules = certificate_of(identity, now), plan.round_rules()
+    participant = Participant(
+        identity, certificate, KEY, plan.hash, PERIOD, report_id, [1], rules, False, 0, os.urandom
+    )
     participant.hello()
     (advert,) = participant.receive(Challenge(bytes(32)), 0.0)
     assert isinstance(advert, Advert)

@@ -1,9 +1,8 @@
-"""What a device that joins is told: enrolled or not, its totals, and the sum that holds its report."""
+"""What a device that joins is told: its totals, and the sum that holds its report."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,13 +28,11 @@ def ask(identity: IdentityKey, name: str = NAME, period_start: int = PERIOD) -> 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CollectorStore]:
-    """Three enrolled devices; the first two are counted today, the first yesterday as well, under an older version."""
+    """The first two of three are counted today, the first yesterday as well, under an older version."""
     opened = CollectorStore.open(str(tmp_path / "collector.db"))
     older, newer = make_plan(), make_plan(2)
     for plan in (older, newer):
         opened.put_plan(plan, NOW)
-    for identity, token in zip(KNOWN, opened.issue_tokens(3, NOW), strict=True):
-        assert opened.enrol(token, identity.public_key, NOW)
     for name, plan, period_start, members in (
         ("yesterday", older, PERIOD - DAY_S, (KNOWN[0], STRANGER)),
         ("today", newer, PERIOD, (KNOWN[0], KNOWN[1], STRANGER)),
@@ -48,7 +45,7 @@ def store(tmp_path: Path) -> Iterator[CollectorStore]:
 
 
 def test_questions_of_several_kinds_at_once(store: CollectorStore) -> None:
-    """Over all versions of a name, by name and period; a device that is counted but not enrolled has no standing."""
+    """Over all versions of a name, by name and period; a device that never came has a standing of nothing."""
     cost = make_plan().report_micro_epsilon
     expected = {
         ask(KNOWN[0]): Standing(2, 2 * cost, ("today", 3)),
@@ -58,14 +55,17 @@ def test_questions_of_several_kinds_at_once(store: CollectorStore) -> None:
         ask(KNOWN[1], period_start=PERIOD - DAY_S): Standing(1, cost, None),
         ask(KNOWN[2]): Standing(0, 0, None),
     }
-    unknown = [ask(STRANGER), ask(STRANGER, "another")]
-    assert store.standings([*unknown, *expected]) == expected
+    never = IdentityKey(bytes([9]) * 32)
+    expected |= {ask(never): Standing(0, 0, None), ask(never, "another"): Standing(0, 0, None)}
+    assert store.standings(list(expected)) == expected
     assert store.standings([]) == {}
 
 
 def test_more_devices_than_one_statement_takes(store: CollectorStore) -> None:
     crowd = [(f"{n:032x}", NAME, PERIOD) for n in range(1200)]
-    assert set(store.standings([*crowd, ask(KNOWN[2])])) == {ask(KNOWN[2])}
+    found = store.standings([*crowd, ask(KNOWN[1])])
+    assert found.pop(ask(KNOWN[1])).reports == 1
+    assert found == dict.fromkeys(crowd, Standing(0, 0, None))
 
 
 class Counting(CollectorStore):
@@ -94,16 +94,19 @@ async def test_the_questions_of_one_moment_are_one_look_up(counting: Counting) -
     desk = Standings(StoreAccess(counting, Monitor()))
     questions = [ask(identity) for identity in (*KNOWN, STRANGER)]
     answers = await asyncio.gather(*map(desk.ask, questions))
-    assert answers == [counting.standings([question]).get(question) for question in questions]
+    assert answers == [counting.standings([question])[question] for question in questions]
     assert Counting.times == 1 + len(questions)
     assert await desk.ask(ask(KNOWN[2])) == Standing(0, 0, None), "and the next moment's are another one"
 
 
 async def test_nothing_is_remembered(counting: Counting) -> None:
     desk = Standings(StoreAccess(counting, Monitor()))
-    assert await desk.ask(ask(STRANGER)) is None
-    assert counting.enrol(counting.issue_token(time.time()), STRANGER.public_key, time.time())
-    assert await desk.ask(ask(STRANGER)) is not None
+    plan, question = make_plan(), ask(KNOWN[2], period_start=PERIOD - DAY_S)
+    assert (await desk.ask(question)).reports == 0
+    contributors = [Contributor(identity.device_id, bytes(16), resent=False) for identity in KNOWN[1:]]
+    totals = [0] * plan.length
+    counting.store_release(Release("later", plan, PERIOD - DAY_S, totals, contributors, 5, 0, {}, 1.0, NOW))
+    assert (await desk.ask(question)).counted == ("later", 2)
 
 
 async def test_a_failing_store_is_said_to_all_who_ask(counting: Counting) -> None:

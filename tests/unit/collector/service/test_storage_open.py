@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import shutil
@@ -17,8 +18,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, event
 
-from client_sdk.errors import ConfigurationError, PlanError
+from client_sdk.errors import ConfigurationError, PlanError, RefusalReason
 from client_sdk.plan import Plan, parse_plan
+from client_sdk.plan.successor import why_no_successor
 from collector.service import migrations, storage_sqlite, tables
 from collector.service.storage import CollectorStore, StoreError, StoreProblem
 from tests.unit.collector.service.stores import NOW, counts, make_plan, make_release, plan_text
@@ -147,10 +149,30 @@ def test_a_newer_version_is_refused_before_anything_is_written(
 def test_a_reader_migrates_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_store(path)
     execute(path, "UPDATE alembic_version SET version_num = '0000'")
-    monkeypatch.setattr(migrations, "REVISIONS", ("0000", "0001"))
+    schema = dataclasses.replace(CollectorStore.schema, revisions=("0000", *migrations.REVISIONS))
+    monkeypatch.setattr(CollectorStore, "schema", schema)
     before = path.read_bytes()
     assert problem_of(path, read_only=True).problem is StoreProblem.OLDER
     assert path.read_bytes() == before
+
+
+def test_a_store_of_the_first_version_comes_along(path: Path) -> None:
+    """Its list of identities goes, whoever stood on it; what was counted and spent stays."""
+    first = dataclasses.replace(CollectorStore.schema, revisions=("0001",))
+    path.touch()
+    engine = storage_sqlite.make_engine(path, "rw", 5.0)
+    with engine.begin() as conn:
+        storage_sqlite.upgrade(conn, first, "0001")
+    engine.dispose()
+    assert {"devices", "tokens"} <= set(counts(path))
+    execute(path, "INSERT INTO devices VALUES ('aa', x'01', 1)")
+    execute(path, "INSERT INTO tokens VALUES (x'02', 1, 2, 3, 'aa')")
+    execute(path, "INSERT INTO device_totals VALUES ('aa', 1, 0, 2000000, 0, 0)")
+    assert problem_of(path, read_only=True).problem is StoreProblem.OLDER
+    store = CollectorStore.open(str(path))
+    assert store.device_totals("aa") == (1, 2_000_000)
+    store.close()
+    assert not {"devices", "tokens"} & set(counts(path))
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -175,7 +197,7 @@ def test_a_damaged_file(path: Path, damage: str, *, read_only: bool) -> None:
     path.write_bytes(content)
     before = path.read_bytes()
     error = problem_of(path, read_only=read_only)
-    assert error.problem is StoreProblem.DAMAGED
+    assert error.problem is (StoreProblem.NOT_A_STORE if damage == "text" else StoreProblem.DAMAGED)
     assert "damaged" in str(error)
     assert path.read_bytes() == before
 
@@ -295,3 +317,14 @@ def test_a_later_version_may_lower_a_devices_limits_and_never_raise_them(tmp_pat
             store.put_plan(_version(4, 95), NOW)
         store.put_plan(_version(2, 95), NOW)
         assert [plan.version for plan in store.plans()] == [1, 2, 3]
+
+
+def test_a_later_version_may_hide_its_devices_less_well(tmp_path: Path) -> None:
+    """For apps that ship it: a device that fetched the one before does not follow."""
+    strong = parse_plan(plan_text(1, min_size=3))
+    weak = plan_text(2).replace("target_size = 10", "target_size = 10\ncorrupt_fraction = 0\ndropout_fraction = 0.2")
+    with closing(CollectorStore.open(str(tmp_path / "c.db"))) as store:
+        store.put_plan(strong, NOW)
+        store.put_plan(parse_plan(weak), NOW)
+        assert [plan.version for plan in store.plans()] == [1, 2]
+    assert why_no_successor(strong, parse_plan(weak)) is RefusalReason.PLAN_WEAKER
