@@ -108,7 +108,8 @@ def test_flush_waits_for_the_plan_and_says_when_there_is_none(tmp_path: Path, mo
         started = time.monotonic()
         assert not client.flush(timeout_s=60)
         assert time.monotonic() - started < 30, "a collector that has answered is not asked again for an hour"
-        assert refused(client, RefusalReason.PLAN_NOT_PINNED) == 1
+        asked = refused(client, RefusalReason.PLAN_NOT_PINNED)
+        assert asked in {1, 2}, "by flush(), and by the thread before it where it was quicker; then no more"
     late.__exit__()
 
 
