@@ -7,7 +7,6 @@ What it does not do: it checks no signature and no certificate (`collector.intak
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -66,7 +65,7 @@ class CommittedRoster:
         """Where `holder` stands among each owner's holders."""
         if self.is_complete:
             return [holder] * len(owners)
-        return [bisect_left(self.graph.holders(owner), holder) for owner in owners]
+        return [self.graph.share_x(owner, holder) - 1 for owner in owners]
 
     def proof(self, index: int) -> tuple[bytes, ...]:
         """The tree's nodes that member `index` cannot compute from its neighbourhood's adverts."""

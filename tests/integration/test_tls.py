@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from collector.service import tls_files
 from collector.service.app import CollectorService
 from collector.service.health import CHECK, SERVING
 from tests.integration.callers import device_client, read, reading_collector, token
+from tests.integration.participants import until
 from tests.integration.processes import ROOT
 from tests.registrar import KEY
 from tests.registrar import running as running_registrar
@@ -200,7 +201,7 @@ async def test_a_broken_new_file_keeps_the_old_one(
     async with reading_collector(tmp_path, PLAN, **files.options) as service:
         for number, half in enumerate((b"half a certifica", better[1]), start=1):  # the key is still the old one's
             files.cert.write_bytes(half)
-            await until(lambda number=number: len(errors(caplog)) == number)
+            await until(lambda number=number: len(errors(caplog)) == number, 10)
             await asyncio.sleep(0.3)
             assert await served(service) == good[1]
             assert len(errors(caplog)) == number, "said once for each state of the files"
@@ -213,13 +214,6 @@ async def test_a_broken_new_file_keeps_the_old_one(
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.02)
 
 
 async def serves(service: CollectorService, certificate: bytes) -> None:
@@ -263,7 +257,7 @@ async def test_a_certificate_that_ends_soon_or_has_ended_is_said_once(
     async with reading_collector(tmp_path, PLAN, **files.options):
         await asyncio.sleep(0.3)
         files.put(WRONG["expired"])
-        await until(lambda: "has expired" in caplog.text)
+        await until(lambda: "has expired" in caplog.text, 10)
         await asyncio.sleep(0.3)
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert ["expires in less than 14 days" in line for line in said] == [True, False]

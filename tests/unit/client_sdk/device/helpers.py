@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +97,11 @@ def certify(client: TelemetryClient, days: float = 30) -> None:
     """What enrolling would have kept, without a registrar."""
     store, now = client._engine.access.store(), client._engine.clock()
     store.keep_certificate(certificate_of(IdentityKey(store.identity()), now, days=days), "enrolled", now)
+
+
+def soon(holds: Callable[[], bool], within_s: float = 60) -> bool:
+    """Does it come true? The machine may be busy: a long wait costs nothing where it does."""
+    deadline = time.monotonic() + within_s
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()

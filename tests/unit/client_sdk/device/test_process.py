@@ -24,7 +24,17 @@ from client_sdk.device.storage import DeviceStore
 from client_sdk.plan import parse_plan
 from tests.registrar import KEY_HEX, NOWHERE
 from tests.unit.client_sdk.device.certificates import certificate
-from tests.unit.client_sdk.device.helpers import DAY_S, DEAD, NOW, Clock, certify, make_client, make_plan, plan_text
+from tests.unit.client_sdk.device.helpers import (
+    DAY_S,
+    DEAD,
+    NOW,
+    Clock,
+    certify,
+    make_client,
+    make_plan,
+    plan_text,
+    soon,
+)
 from tests.unit.client_sdk.device.small_collector import SmallCollector
 
 PLAN = make_plan()
@@ -44,14 +54,6 @@ def python(code: str, *arguments: str, timeout: float = 200) -> subprocess.Compl
 
 def uploaders() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "ldp-telemetry-uploader"}
-
-
-def soon(holds: Callable[[], bool], within_s: float = 60) -> bool:
-    """Does it come true? The machine may be busy: a long wait costs nothing where it does."""
-    deadline = time.monotonic() + within_s
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return holds()
 
 
 # --- import --------------------------------------------------------------------------------------------
