@@ -43,8 +43,15 @@ def uniform_below(n: int, entropy: Entropy) -> int:
 
 
 def bernoulli(probability: Fraction, entropy: Entropy) -> bool:
-    """True with exactly this probability, a Fraction in [0, 1]."""
-    return _bernoulli_ratio(probability.numerator, probability.denominator, entropy)
+    """True with exactly this probability, a Fraction in [0, 1].
+
+    Eight bytes whatever the probability; only where they do not decide, once in 2^64 times, are more drawn.
+    """
+    if not 0 <= probability <= 1:
+        raise ValueError("a probability must lie between 0 and 1")
+    whole, rest = divmod(probability.numerator << 64, probability.denominator)
+    drawn = int.from_bytes(draw(8, entropy), "big")
+    return _bernoulli_ratio(rest, probability.denominator, entropy) if drawn == whole else drawn < whole
 
 
 def bernoulli_2_64(numerator: int, entropy: Entropy) -> bool:

@@ -91,6 +91,23 @@ def uniform_below_many(n: int, count: int, stream: Keystream) -> npt.NDArray[np.
     return out
 
 
+def bernoulli_2_64_many(numerator: int, count: int, stream: Keystream) -> npt.NDArray[np.uint8]:
+    """`count` independent draws, each 1 with probability numerator / 2^64 and else 0; numerator in [0, 2^64].
+
+    One byte decides unless it equals the numerator's first; then 56 more bits do, against the numerator's other 56.
+    """
+    import numpy as np
+
+    if not 0 <= numerator <= 1 << 64:
+        raise ValueError("a probability over 2^64 must lie between 0 and 2^64")
+    first, rest = divmod(numerator, 1 << 56)
+    heads = np.frombuffer(stream(count), np.uint8)
+    draws: npt.NDArray[np.uint8] = (heads < first).view(np.uint8)
+    tied = np.flatnonzero(heads == first)
+    draws[tied] = (stream.words(tied.size, 8) >> np.uint64(8)) < np.uint64(rest)
+    return draws
+
+
 def discrete_laplace_many(scale: Fraction, count: int, stream: Keystream) -> npt.NDArray[np.int64]:
     """`count` independent draws of `discrete_laplace(scale)`, saturated at +-2^62 (shape (count,)).
 
