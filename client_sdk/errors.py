@@ -71,6 +71,7 @@ class RefusalReason(Enum):
     PLAN_VERSION_BACK = "plan_version_back"
     PLAN_LIMITS_RAISED = "plan_limits_raised"
     PLAN_WEAKER = "plan_weaker"
+    PLAN_NAMES = "plan_names"
     PLAN_TOO_WEAK = "plan_too_weak"
     RESEND_NEVER = "resend_never"
 

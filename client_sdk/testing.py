@@ -147,7 +147,10 @@ class SeededEntropy:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedReport:
-    """One report as the in-memory collector counted it. `elements`: metric name -> its integers, with their noise."""
+    """One report as the in-memory collector counted it.
+
+    elements: metric name -> its integers, with their noise; of a plan that samples its metrics, those that it holds.
+    """
 
     device_id: str
     plan_name: str
@@ -205,20 +208,24 @@ class InMemoryCollector:
 
     def totals(self) -> dict[str, tuple[int, ...]]:
         """Metric name -> the sum of all reports' integers."""
-        with self._lock:
-            return {
-                name: tuple(map(sum, zip(*(report.elements[name] for report in self.reports), strict=True)))
-                or (0,) * metric.mechanism.length
-                for name, metric in self.plan.metrics.items()
-            }
+        return {name: total for name, (total, _) in self._sums().items()}
 
     def estimates(self) -> dict[str, Estimate]:
         """Metric name -> what an operator would read in a report over all that was counted."""
-        totals = self.totals()
         return {
-            name: metric.mechanism.estimate(list(totals[name]), len(self.reports))
-            for name, metric in self.plan.metrics.items()
+            name: self.plan.metrics[name].mechanism.estimate(list(total), contributors)
+            for name, (total, contributors) in self._sums().items()
         }
+
+    def _sums(self) -> dict[str, tuple[tuple[int, ...], int]]:
+        """Metric name -> the sum over the reports that hold it, and how many do."""
+        sums = {}
+        for name, metric in self.plan.metrics.items():
+            with self._lock:
+                held = [report.elements[name] for report in self.reports if name in report.elements]
+            total = tuple(map(sum, zip(*held, strict=True))) or (0,) * metric.mechanism.length
+            sums[name] = total, len(held)
+        return sums
 
     # --- the client's view (Transport) ----------------------------------------------------------------
 
@@ -254,7 +261,12 @@ class InMemoryCollector:
 
     def count(self, advert: Advert, total: Sequence[int]) -> None:
         """Store what a round has opened."""
-        elements = {name: tuple(total[place]) for name, place in self.plan.slices.items()}
+        counts = self.plan.counts
+        elements = {
+            name: tuple(total[place])
+            for name, place in self.plan.slices.items()
+            if name not in counts or total[counts[name]]
+        }
         report = ReceivedReport(
             device_id_of(advert.identity_key),
             self.plan.name,
@@ -286,6 +298,7 @@ def collector_of(client: TelemetryClient) -> InMemoryCollector:
 def recorded(client: TelemetryClient) -> dict[str, Value]:
     """What the open period's readings amount to so far: metric name -> value before any noise, defaults included.
 
+    None: an optional metric without a reading.
     For a client of an in-memory collector only (else ConfigurationError), and while a period is open.
     """
     collector_of(client)

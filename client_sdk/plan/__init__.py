@@ -26,8 +26,12 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # `plan check` is the operator's: a device that parses its plan does not load it.
-    if name in {"check_plan", "format_check", "PlanCheck"}:
+    if name in {"check_plan", "PlanCheck"}:
         from client_sdk.plan import check
 
         return getattr(check, name)
+    if name == "format_check":
+        from client_sdk.plan import check_text
+
+        return check_text.format_check
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,9 @@
 JSON in UTF-8 with sorted keys and no blanks; only `"` and `\\` are escaped (labels hold no control characters).
 The order of categories is kept, the order of tables is not. Decimals are minimal strings ("1", "0.25"),
 durations and sizes integers. A field that equals its default is left out, and so is a table that is then
-empty: a field that a later version adds changes no hash of a plan that does not use it.
+empty: a field that a later version adds changes no hash of a plan that does not use it. `auto` stands as the
+mechanism that it came to; names that are gone stand sorted, for their order means nothing; bins of equal width
+stand as ends and number, however they were written.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from client_sdk.accounting.budget import format_micro
 from client_sdk.plan import defaults
+from client_sdk.plan.bins import are_equal
+from client_sdk.plan.exact import EXACT
 
 if TYPE_CHECKING:
     from client_sdk.plan.model import Metric, Plan
@@ -57,7 +61,7 @@ def _decimal(value: Fraction) -> Decimal:
     places = 0
     while (value * 10**places).denominator != 1:
         places += 1
-    return Decimal(int(value * 10**places)).scaleb(-places)
+    return EXACT.scaleb(Decimal(int(value * 10**places)), -places)
 
 
 def _without(fields: _Fields, default: _Fields) -> _Fields:
@@ -71,12 +75,15 @@ def _plan(plan: Plan) -> _Fields:
         "period": plan.period_s,
         "max_delay": plan.max_delay_s,
         "upload_window": plan.upload_window_s,
+        "sample_metrics": plan.sample_metrics,
+        "removed_metrics": list(plan.removed_metrics),
     }
     return _without(
         fields,
         {
             "max_delay": defaults.max_delay_s(plan.period_s),
             "upload_window": defaults.upload_window_s(plan.period_s),
+            "removed_metrics": [],
         },
     )
 
@@ -120,14 +127,43 @@ def _metric(metric: Metric) -> _Fields:
         "epsilon": minimal(metric.epsilon),
         "on_device": metric.on_device,
         "expires": None if metric.expires is None else metric.expires.isoformat(),
+        "optional": metric.optional,
+        "presence_share": None if metric.presence_share is None else minimal(metric.presence_share),
     }
-    default: _Fields = {"mechanism": defaults.MECHANISM[metric.kind], "on_device": defaults.ON_DEVICE}
-    if metric.kind == "categorical":
-        fields |= {"categories": list(metric.categories), "other": metric.other, "default": metric.default}
-        default["default"] = defaults.category(metric.categories, metric.other)
-    elif metric.lower is not None and metric.upper is not None:
-        fields |= {"lower": minimal(metric.lower), "upper": minimal(metric.upper), "levels": metric.levels}
-        fields["default"] = minimal(Decimal(metric.default))
-        default["levels"] = defaults.LEVELS
-        default["default"] = minimal(defaults.number(metric.on_device, metric.lower, metric.upper))
-    return _without(fields, default)
+    default: _Fields = {
+        "mechanism": defaults.MECHANISM[metric.kind],
+        "on_device": defaults.ON_DEVICE,
+        "optional": False,
+        "presence_share": minimal(defaults.PRESENCE_SHARE),
+    }
+    more, more_default = _labels(metric) if metric.kind == "categorical" else _numbers(metric)
+    return _without(fields | more, default | more_default)
+
+
+def _labels(metric: Metric) -> tuple[_Fields, _Fields]:
+    fields: _Fields = {
+        "categories": list(metric.categories),
+        "other": metric.other,
+        "default": metric.default,
+        "removed": list(metric.removed),
+    }
+    return fields, {"default": defaults.category(metric.categories, metric.other), "removed": []}
+
+
+def _numbers(metric: Metric) -> tuple[_Fields, _Fields]:
+    lower, upper = Decimal(metric.lower or 0), Decimal(metric.upper or 0)
+    fields: _Fields = {"default": None if metric.default is None else minimal(Decimal(metric.default))}
+    if metric.edges and not are_equal(metric.edges):
+        fields["edges"] = [minimal(edge) for edge in metric.edges]
+    else:
+        fields |= {"lower": minimal(lower), "upper": minimal(upper)}
+        fields["bins"] = len(metric.edges) - 1 if metric.edges else None
+    fields["levels"] = metric.levels
+    fields["quantiles"] = [minimal(share) for share in metric.quantiles] or None
+    default: _Fields = {
+        "default": minimal(defaults.number(metric.on_device, lower, upper)),
+        "bins": defaults.BINS,
+        "levels": defaults.LEVELS,
+        "quantiles": [minimal(share) for share in defaults.QUANTILES],
+    }
+    return fields, default

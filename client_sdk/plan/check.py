@@ -1,19 +1,20 @@
 """What a plan costs its users and how exact its answers will be: the data behind `plan check`.
 
 Rules of this file: pure numbers from the plan alone. Costs are what a device that is always on can spend, each
-limit applied; errors are what `estimate` itself would print for a fleet of that size, without dropouts, for
-readings in the middle of the range and for categories of equal shares.
+limit applied; errors are those of `prices.py`, for as many contributors of the metric.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 
 from client_sdk.accounting.budget import format_micro
 from client_sdk.plan.canonical import minimal
 from client_sdk.plan.defaults import rolling_24h_micro
 from client_sdk.plan.model import Metric, Plan
+from client_sdk.plan.prices import Choice, ExpectedError, choices, expected_error, usable_from
 
 FLEET_SIZES = (100, 1_000, 10_000, 100_000)
 DAY_S = 86_400
@@ -24,34 +25,32 @@ SMALL_COHORT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedError:
-    """Standard error of one metric over `contributors` reports.
-
-    Numeric: of the mean, in the metric's unit, percent of the range. Categorical: of one count, in devices,
-    percent of the contributors.
-    """
-
-    contributors: int
-    standard_error: float
-    percent: float
-
-
-@dataclass(frozen=True, slots=True)
 class MetricCheck:
-    """One metric: what it costs, what stands for a period without readings, and its expected errors.
+    """One metric: what it costs, what stands for a period without readings, its expected errors, and other mechanisms.
 
+    auto: the plan left the mechanism to the product; why: by which rule it came to this one, else empty.
     expires: the first day whose periods report it no more (they report the default, at the same cost); None: never.
+    usable_from: the fewest contributors whose answer is worth reading (`verdict.RULE`; of a count, one of an equal
+    share); None: never, the bins are too coarse for the asked quantiles. devices: how many of a fleet that is, where a
+    report holds a sample of the metrics.
     """
 
     name: str
     kind: str
     mechanism: str
+    auto: bool
+    why: str
     epsilon: str
+    optional: bool
+    presence_share: str | None
     on_device: str
     default: str
     expires: str | None
     length: int
     errors: tuple[ExpectedError, ...]
+    usable_from: int | None
+    devices: int | None
+    choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,7 @@ class PlanCheck:
     """All of `plan check`. Epsilons as plain decimals; a device that is always on spends these at most.
 
     stops_after_days: days until the lifetime budget is used up; None where nothing can be sent at all.
+    sample_metrics: how many metrics each report holds; None: all.
     """
 
     name: str
@@ -82,6 +82,7 @@ class PlanCheck:
     lifetime_reports: int
     stops_after_days: int | None
     vector_elements: int
+    sample_metrics: int | None
     registrar: str | None
     rosters: tuple[RosterCheck, ...]
     metrics: tuple[MetricCheck, ...]
@@ -108,9 +109,10 @@ def check_plan(plan: Plan) -> PlanCheck:
         lifetime_reports=reports,
         stops_after_days=_stops_after_days(plan, reports),
         vector_elements=plan.length,
+        sample_metrics=plan.sample_metrics,
         registrar=None if plan.registrar is None else f"{plan.registrar.address} {plan.registrar.key.hex()}",
         rosters=tuple(_check_rosters(plan)),
-        metrics=tuple(_check_metric(metric) for metric in plan.metrics.values()),
+        metrics=tuple(_check_metric(plan, metric) for metric in plan.metrics.values()),
         warnings=(),
     )
     return replace(check, warnings=tuple(_warnings(plan, check)))
@@ -143,37 +145,48 @@ def _check_rosters(plan: Plan) -> Iterator[RosterCheck]:
         yield RosterCheck(size, neighbours, rules.threshold(size), neighbours == size - 1)
 
 
-def _check_metric(metric: Metric) -> MetricCheck:
+def _check_metric(plan: Plan, metric: Metric) -> MetricCheck:
+    needed = usable_from(metric)
     return MetricCheck(
         name=metric.name,
         kind=metric.kind,
         mechanism=metric.mechanism.name,
+        auto=metric.chosen,
+        why=_why(metric) if metric.chosen else "",
         epsilon=minimal(metric.epsilon),
+        optional=metric.optional,
+        presence_share=None if metric.presence_share is None else minimal(metric.presence_share),
         on_device=metric.on_device,
-        default=metric.default if isinstance(metric.default, str) else minimal(metric.default),
+        default=_default(metric),
         expires=None if metric.expires is None else metric.expires.isoformat(),
         length=metric.mechanism.length,
         errors=tuple(expected_error(metric, size) for size in FLEET_SIZES),
+        usable_from=needed,
+        devices=None if needed is None else _devices(plan, needed),
+        choices=choices(metric),
     )
 
 
-def expected_error(metric: Metric, contributors: int) -> ExpectedError:
-    """What `estimate` prints for a typical total of `contributors` >= 1 reports."""
-    estimate = metric.mechanism.estimate(_typical_total(metric, contributors), contributors)
-    worst = max(error for error in estimate.standard_errors if error is not None)
-    scale = float(contributors)
-    if metric.lower is not None and metric.upper is not None:
-        scale = float(metric.upper - metric.lower)
-    return ExpectedError(contributors, worst, 100.0 * worst / scale)
+def _devices(plan: Plan, contributors: int) -> int:
+    """So many that each metric has these contributors."""
+    metrics = len(plan.metrics)
+    return -(-contributors * metrics // (plan.sample_metrics or metrics))
 
 
-def _typical_total(metric: Metric, contributors: int) -> list[int]:
-    # Noise is symmetric around the middle, and equal shares stay equal under randomised response: the expected
-    # totals need no formula of the mechanism.
+def _default(metric: Metric) -> str:
+    if metric.default is None:
+        return "no reading"
+    return metric.default if isinstance(metric.default, str) else minimal(metric.default)
+
+
+def _why(metric: Metric) -> str:
+    k = len(metric.mechanism.labels)
     if metric.kind == "numeric":
-        return [contributors * (metric.levels or 0) // 2]
-    share, rest = divmod(contributors, metric.mechanism.length)
-    return [share + (cell < rest) for cell in range(metric.mechanism.length)]
+        return "least variance for the reading where it is largest"
+    if metric.kind == "quantiles" and not metric.optional:
+        return "least error to expect of the asked quantiles (by rule)"
+    bins = len(metric.edges) - 1 + metric.optional if metric.edges else k
+    return f"least mean squared error over {bins} {'bins' if metric.edges else 'labels'}"
 
 
 def _warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
@@ -185,12 +198,26 @@ def _warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
         )
     if plan.cohort.min_size < SMALL_COHORT:
         yield f"cohort.min_size: a sum over {plan.cohort.min_size} devices hides each of them among few"
+    elif plan.sample_metrics is not None:
+        fewest = plan.cohort.min_size * plan.sample_metrics // len(plan.metrics)
+        if fewest < SMALL_COHORT:
+            yield (
+                f"plan.sample_metrics: of a cohort of min_size {plan.cohort.min_size} about {fewest} devices hold each "
+                f"metric, and none has a floor of its own: its sum hides each of them among few"
+            )
     if plan.cohort.corrupt_fraction == 0:
         yield "cohort.corrupt_fraction: 0 tolerates no member that works with the collector"
     if plan.max_delay_s < plan.period_s:
         yield "plan.max_delay: shorter than the period: a device that is offline for one period loses its report"
     for metric in plan.metrics.values():
-        yield from _metric_warnings(metric, plan.cohort.target_size)
+        held = plan.cohort.target_size * (plan.sample_metrics or len(plan.metrics)) // len(plan.metrics)
+        yield from _metric_warnings(metric, plan.cohort.target_size, max(held, 1))
+    for checked in check.metrics:
+        if checked.usable_from is None:
+            yield (
+                f"metrics.{checked.name}: bins too coarse for a usable quantile: its interval is whole bins, as many "
+                "as two; make the bins at most a twentieth of the range wide"
+            )
 
 
 def _budget_warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
@@ -212,83 +239,16 @@ def _budget_warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
         yield f"budget.lifetime: used up after {days} days; then the device is silent for ever"
 
 
-def _metric_warnings(metric: Metric, target_size: int) -> Iterator[str]:
+def _metric_warnings(metric: Metric, target_size: int, contributors: int) -> Iterator[str]:
     where = f"metrics.{metric.name}"
-    if metric.lower is not None and metric.upper is not None:
-        if not isinstance(metric.default, str) and not metric.lower <= metric.default <= metric.upper:
-            yield f"{where}: without a reading it is {minimal(metric.default)}, clipped into [lower, upper]"
-        half_range = float(metric.upper - metric.lower) / 2
-        if expected_error(metric, target_size).standard_error > half_range:
-            yield f"{where}: one cohort of {target_size} tells nothing: the standard error is over half the range"
-    elif expected_error(metric, target_size).standard_error > target_size:
-        yield f"{where}: one cohort of {target_size} tells nothing: the standard error is over the cohort's size"
-
-
-def format_check(check: PlanCheck) -> str:
-    """The check as plain text, one table of costs and one of errors; ends without a line break."""
-    lines = [
-        f"plan {check.name} version {check.version}",
-        f"hash {check.hash}",
-        *([] if check.registrar is None else [f"registrar {check.registrar}"]),
-        "",
-        "epsilon that one device spends at most (basic composition, no mask trusted)",
-        *_aligned(_cost_rows(check)),
-        "",
-        "rosters, from the smallest to the target (threshold: shares of one member's seed that open it)",
-        *_aligned(_roster_rows(check)),
-        "",
-        "metrics",
-        *_aligned(_metric_rows(check)),
-        "",
-        "standard error to expect, by contributors (a mean in its unit and percent of the range; "
-        "a count in devices and percent)",
-        *_aligned(_error_rows(check)),
-    ]
-    if check.warnings:
-        lines += ["", *(f"warning: {line}" for line in check.warnings)]
-    return "\n".join(lines)
-
-
-def _cost_rows(check: PlanCheck) -> list[tuple[str, ...]]:
-    stops = "nothing can be sent"
-    if check.stops_after_days is not None:
-        stops = f"stops after {check.lifetime_reports} reports, day {check.stops_after_days}"
-    return [
-        ("  report", check.epsilon_report),
-        ("  day", check.epsilon_day),
-        ("  30 days", check.epsilon_30_days),
-        ("  year", check.epsilon_year),
-        ("  lifetime", check.epsilon_lifetime, stops),
-    ]
-
-
-def _roster_rows(check: PlanCheck) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("  members", "neighbours", "threshold", "graph")]
-    for r in check.rosters:
-        graph = "complete" if r.is_complete else "sparse"
-        rows.append((f"  {r.size:,}", str(r.neighbours), str(r.threshold), graph))
-    return rows
-
-
-def _metric_rows(check: PlanCheck) -> list[tuple[str, ...]]:
-    header = ("  name", "mechanism", "epsilon", "on_device", "without a reading", "elements", "expires")
-    rows: list[tuple[str, ...]] = [header]
-    for m in check.metrics:
-        expires = m.expires or "never"
-        rows.append((f"  {m.name}", m.mechanism, m.epsilon, m.on_device, m.default, str(m.length), expires))
-    return rows
-
-
-def _error_rows(check: PlanCheck) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("  name", *(f"{size:,}" for size in FLEET_SIZES))]
-    for m in check.metrics:
-        rows.append((f"  {m.name}", *(f"{e.standard_error:.4g} ({e.percent:.3g} %)" for e in m.errors)))
-    return rows
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [0] * max(len(row) for row in rows)
-    for row in rows:
-        for column, cell in enumerate(row):
-            widths[column] = max(widths[column], len(cell))
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
+    error = expected_error(metric, contributors).standard_error
+    half_range = None if metric.width is None else metric.width / 2
+    low, high, default = metric.lower, metric.upper, metric.default
+    if low is not None and high is not None and isinstance(default, Decimal) and not low <= default <= high:
+        yield f"{where}: without a reading it is {minimal(default)}, clipped into [lower, upper]"
+    tells_nothing = f"{where}: one cohort of {target_size} tells nothing: the standard error is over"
+    if metric.mechanism.answer == "counts":
+        if error is None or error > contributors:
+            yield f"{tells_nothing} the cohort's size"
+    elif error is None or (half_range is not None and error > half_range):
+        yield f"{tells_nothing} half the range"

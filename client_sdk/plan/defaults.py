@@ -6,7 +6,9 @@ whose default is what was done before.
 
 from __future__ import annotations
 
-from decimal import Context, Decimal
+from decimal import Decimal
+
+from client_sdk.plan.exact import EXACT
 
 CORRUPT_FRACTION = "0.1"
 DROPOUT_FRACTION = "0.1"
@@ -14,9 +16,10 @@ MAX_WAIT_S = 30
 LEVELS = 1000
 ON_DEVICE = "last"
 RESEND = "same_bytes"
-MECHANISM = {"numeric": "laplace", "categorical": "randomized_response"}
-
-_EXACT = Context(prec=200)
+MECHANISM = {"numeric": "laplace", "categorical": "randomized_response", "histogram": "auto", "quantiles": "auto"}
+BINS = 20
+QUANTILES = (Decimal("0.5"), Decimal("0.9"), Decimal("0.99"))
+PRESENCE_SHARE = Decimal("0.25")
 
 
 def max_delay_s(period_s: int) -> int:
@@ -38,7 +41,7 @@ def number(on_device: str, lower: Decimal, upper: Decimal) -> Decimal:
     """A number without a reading: 0 for `count` and `sum` (nothing happened), else the middle of the range."""
     if on_device in {"count", "sum"}:
         return Decimal(0)
-    return _EXACT.divide(_EXACT.add(lower, upper), Decimal(2))
+    return EXACT.divide(EXACT.add(lower, upper), Decimal(2))
 
 
 def category(categories: tuple[str, ...], other: str | None) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeGuard
 
 DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
 UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -23,6 +23,7 @@ FIRST_DAY: Final = date(1970, 1, 1)
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 MAX_DIGITS = 30
 """Digits before and after the point that a decimal of a plan may have, written without exponent."""
+_TOO_LONG: Final[int] = 10**MAX_DIGITS
 
 MAX_DENOMINATOR: Final = 10**18
 """Of a share: a round's transcript writes numerator and denominator as 64-bit integers."""
@@ -81,12 +82,32 @@ class Table:
         value = self.take(field, example, optional=default is not None)
         if value is None:
             return Decimal(0) if default is None else default
-        if type(value) is int and abs(value) < 10**MAX_DIGITS:
+        if _is_plain(value):
             return Decimal(value)
-        if isinstance(value, Decimal) and _is_short(value):
-            return value
         self.problem(field, _not_a_decimal(value))
         return Decimal(0)
+
+    def decimals(self, field: str, fewest: int, most: int, *, example: str) -> tuple[Decimal, ...]:
+        """A list of `fewest` to `most` decimals, as `decimal` takes them; empty where there is a fault."""
+        values = self.take(field, example)
+        if values is None:
+            return ()
+        if not isinstance(values, list) or not fewest <= len(values) <= most:
+            self.problem(field, f"must be a list of {fewest} to {most} decimal numbers, like {example}")
+            return ()
+        for value in values:
+            if not _is_plain(value):
+                self.problem(field, _not_a_decimal(value))
+                return ()
+        return tuple(Decimal(value) for value in values)
+
+    def flag(self, field: str) -> bool:
+        """true or false; false where it is missing."""
+        value = self.take(field, "true", optional=True)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.problem(field, f"must be true or false, not {shown(value)}")
+        return False
 
     def fraction(self, field: str, default: str) -> Fraction:
         """An exact share in [0, 0.5)."""
@@ -171,6 +192,12 @@ def shown(value: object) -> str:
     if isinstance(value, int):
         return str(value) if abs(value) < 10**40 else "a number of more than 40 digits"
     return "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a date or time"
+
+
+def _is_plain(value: object) -> TypeGuard[int | Decimal]:
+    if type(value) is int:
+        return abs(value) < _TOO_LONG
+    return isinstance(value, Decimal) and _is_short(value)
 
 
 def _is_short(value: Decimal) -> bool:

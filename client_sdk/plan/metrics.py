@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from client_sdk.accounting.budget import to_micro
-from client_sdk.errors import PlanError
 from client_sdk.plan import defaults
+from client_sdk.plan.build import MECHANISMS, build, value_epsilon
+from client_sdk.plan.exact import EXACT
 from client_sdk.plan.fields import Table, shown
+from client_sdk.plan.labels import label_list, read_labels
 from client_sdk.plan.model import Kind, Metric, OnDevice
-
-if TYPE_CHECKING:
-    from client_sdk.mechanisms import Mechanism
+from client_sdk.plan.ranges import read_range
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
-MAX_CATEGORIES = 100_000
-MAX_LABEL_CHARACTERS = 128
-MAX_LEVELS = 1 << 20
 EPSILON_LOW, EPSILON_HIGH = Decimal("0.000001"), Decimal(40)
 
-ON_DEVICE: Final = {
-    "numeric": ("last", "first", "sample", "mean", "sum", "max", "count"),
-    "categorical": ("last", "first", "sample"),
-}
+NUMBER_RULES: Final = ("last", "first", "sample", "mean", "sum", "max", "count")
+LABEL_RULES: Final = ("last", "first", "sample")
 # Words that the plan's language reserves and this version refuses.
-LATER_KINDS = ("histogram", "quantiles", "vector")
-LATER_MECHANISMS = (
-    "one_bit", "piecewise", "hybrid", "symmetric_unary", "optimized_unary", "subset_selection", "hadamard",
-    "square_wave", "gaussian", "auto",
-)  # fmt: skip
-LATER_FIELDS = ("optional", "memoize", "sample_metrics", "delivery", "delta")
+LATER_KINDS = ("vector",)
+LATER_MECHANISMS = ("gaussian",)
+LATER_FIELDS = ("memoize", "delivery", "delta")
 
 
 def read_metrics(metrics: Table) -> dict[str, Metric]:
@@ -51,6 +43,40 @@ def read_metrics(metrics: Table) -> dict[str, Metric]:
     return found
 
 
+def read_choice(head: Table, metrics: object) -> tuple[int | None, tuple[str, ...]]:
+    """`sample_metrics` and `removed_metrics` of [plan], checked against the names in the table `metrics`."""
+    names = tuple(metrics) if isinstance(metrics, dict) else ()
+    sampled = None
+    if "sample_metrics" in head.data:
+        if len(names) == 1:
+            head.take("sample_metrics", "")
+            head.problem("sample_metrics", "needs a plan of at least two metrics to draw from; remove it")
+        else:  # without metrics that is the problem; as many as there are: all, which is the default
+            sampled = _sampled(head, len(names))
+    removed = label_list(head, "removed_metrics")
+    in_use = frozenset(names)
+    for name in removed:
+        if not METRIC_NAME.fullmatch(name):
+            head.problem("removed_metrics", f"{shown(name)} is no name of a metric")
+        elif name in in_use:
+            head.problem("removed_metrics", f"{shown(name)} is in use; a removed name never comes back, take a new one")
+    return sampled, tuple(sorted(removed))
+
+
+def _sampled(head: Table, metrics: int) -> int:
+    """1 to one less than there are metrics; without any, that is the problem."""
+    value, most = head.take("sample_metrics", "1"), max(1, metrics - 1)
+    if type(value) is int and 1 <= value <= most:
+        return value
+    wanted = "1" if most == 1 else f"a whole number from 1 to {most}"
+    head.problem(
+        "sample_metrics",
+        f"must be {wanted}, less than the plan's {metrics} metrics (without the field each report holds all), "
+        f"not {shown(value)}",
+    )
+    return 1
+
+
 def _metric(name: str, table: Table) -> Metric | None:
     kind = cast("Kind", table.choice("kind", defaults.MECHANISM, LATER_KINDS))
     # As a tuple: what stands there may be a list, which no dictionary can be asked for.
@@ -63,15 +89,21 @@ def _metric(name: str, table: Table) -> Metric | None:
         "on_device": _on_device(table, kind),
         "expires": table.day("expires"),
     }
-    mechanism_name = _mechanism_name(table, kind)
-    special = _numeric(table, common["on_device"]) if kind == "numeric" else _categorical(table)
+    word = _mechanism_word(table, kind)
+    common |= _presence(table, kind, common["epsilon"])
+    optional = common["optional"]
+    if kind == "categorical":
+        special = read_labels(table, optional=optional)
+    else:
+        special = read_range(table, kind, common["on_device"], optional=optional)
     table.finish(later=LATER_FIELDS)
     if not table.clean:
         return None
-    mechanism = _build(table, mechanism_name, common["epsilon"], special)
-    if mechanism is None:
+    fields = common | special
+    built = build(table, word, fields)
+    if built is None:
         return None
-    return Metric(**common, **special, mechanism=mechanism, micro_epsilon=to_micro(common["epsilon"]))
+    return Metric(**fields, mechanism=built, micro_epsilon=to_micro(common["epsilon"]), chosen=word == "auto")
 
 
 def _epsilon(table: Table) -> Decimal:
@@ -83,111 +115,40 @@ def _epsilon(table: Table) -> Decimal:
 
 
 def _on_device(table: Table, kind: Kind) -> OnDevice:
+    rules = LABEL_RULES if kind == "categorical" else NUMBER_RULES
     word = table.data.get("on_device")
-    if kind == "categorical" and word in ON_DEVICE["numeric"] and word not in ON_DEVICE["categorical"]:
+    if word in NUMBER_RULES and word not in rules:
         table.take("on_device", "")
         table.problem("on_device", f"{shown(word)} needs numbers; categories have last, first or sample")
         return "last"
-    return cast("OnDevice", table.choice("on_device", ON_DEVICE[kind], default=defaults.ON_DEVICE))
+    return cast("OnDevice", table.choice("on_device", rules, default=defaults.ON_DEVICE))
 
 
-def _mechanism_name(table: Table, kind: Kind) -> str:
-    own = defaults.MECHANISM[kind]
-    word = table.data.get("mechanism")
-    if isinstance(word, str) and word != own and word in defaults.MECHANISM.values():
+def _mechanism_word(table: Table, kind: Kind) -> str:
+    own, word = MECHANISMS[kind], table.data.get("mechanism")
+    if isinstance(word, str) and word not in own and any(word in words for words in MECHANISMS.values()):
         table.take("mechanism", "")
-        table.problem("mechanism", f'{shown(word)} does not fit a {kind} metric; it has "{own}"')
-        return own
-    return table.choice("mechanism", (own,), LATER_MECHANISMS, default=own)
+        fits = ", ".join(other for other, words in MECHANISMS.items() if word in words)
+        offered = ", ".join(shown(name) for name in own)
+        table.problem("mechanism", f"must be one of {offered} for {kind}, not {shown(word)}, which fits {fits} only")
+        return own[0]
+    return table.choice("mechanism", own, LATER_MECHANISMS, default=defaults.MECHANISM[kind])
 
 
-def _numeric(table: Table, on_device: OnDevice) -> dict[str, Any]:
-    lower, upper = table.decimal("lower", example="0"), table.decimal("upper", example="100")
-    levels = table.integer("levels", 2, MAX_LEVELS, default=defaults.LEVELS)
-    if table.clean and lower >= upper:
-        table.problem("lower", f"must be below upper, but {shown(lower)} is not below {shown(upper)}")
-    default = defaults.number(on_device, lower, upper)
-    if table.take("default", "", optional=True) is not None:
-        default = _number_default(table, on_device, lower, upper)
-    return {"lower": lower, "upper": upper, "levels": levels, "default": default}
-
-
-def _number_default(table: Table, on_device: OnDevice, lower: Decimal, upper: Decimal) -> Decimal:
-    value = table.decimal("default")
-    if not table.clean:
-        return value
-    if on_device in {"count", "sum"}:
-        if value != 0:
-            table.problem("default", f"a {on_device} without readings is 0; remove the field")
-    elif not lower <= value <= upper:
-        table.problem("default", f"must lie within lower and upper, not {shown(value)}")
-    return value
-
-
-def _categorical(table: Table) -> dict[str, Any]:
-    categories = _categories(table)
-    other = table.take("other", "", optional=True)
-    if other is not None:
-        _check_label(table, "other", other)
-    if other is not None and other in categories:
-        table.problem("other", f"{shown(other)} is already one of the categories")
-    if table.clean and len(categories) + (other is not None) < 2:
-        table.problem("categories", "a metric needs at least two categories, `other` included")
-    default = table.take("default", "", optional=True)
-    if default is None:
-        default = defaults.category(categories, cast("str | None", other)) if categories else ""
-    elif table.clean and default != other and default not in categories:
-        table.problem("default", f"must be one of the categories or `other`, not {shown(default)}")
-    return {"categories": categories, "other": other, "default": default}
-
-
-def _categories(table: Table) -> tuple[str, ...]:
-    labels = table.take("categories", '["a", "b"]')
-    if labels is None:
-        return ()
-    if not isinstance(labels, list) or not labels or len(labels) > MAX_CATEGORIES:
-        table.problem("categories", f"must be a list of 1 to {MAX_CATEGORIES} labels")
-        return ()
-    before, seen = len(table.problems), set[str]()
-    for label in labels:
-        _check_label(table, "categories", label)
-        if isinstance(label, str):
-            if label in seen:
-                table.problem("categories", f"{shown(label)} stands twice in the list")
-            seen.add(label)
-        if len(table.problems) > before:
-            return ()  # one line for the list: a hundred thousand of the same kind would bury the others
-    return tuple(labels)
-
-
-def _check_label(table: Table, field: str, label: object) -> None:
-    # isprintable() also keeps out line breaks, bidirectional overrides and invisible characters: a label goes
-    # into tables, CSV and terminals, where they would make one label look like another.
-    if not isinstance(label, str):
-        table.problem(field, f"a label must be text, not {shown(label)}")
-    elif not 0 < len(label) <= MAX_LABEL_CHARACTERS or not label.isprintable() or label != label.strip():
+def _presence(table: Table, kind: Kind, epsilon: Decimal) -> dict[str, Any]:
+    """`optional` and, for a number, the part of epsilon that says whether there was a reading."""
+    optional = table.flag("optional")
+    if optional and table.take("default", "", optional=True) is not None:
         table.problem(
-            field,
-            f"a label must be 1 to {MAX_LABEL_CHARACTERS} printable characters "
-            f"without blanks at its ends, not {shown(label)}",
+            "default", "an optional metric has none: it says that there was no reading; remove one of the two"
         )
-
-
-def _build(table: Table, name: str, epsilon: Decimal, special: dict[str, Any]) -> Mechanism | None:
-    # The mechanism is the last judge of its own parameters.
-    try:
-        if name == "laplace":
-            from client_sdk.mechanisms.laplace import Laplace
-
-            return Laplace(special["lower"], special["upper"], epsilon, special["levels"])
-        from client_sdk.mechanisms.randomized_response import RandomizedResponse
-
-        return RandomizedResponse(special["categories"], epsilon, special["other"])
-    except PlanError as error:
-        for line in error.problems:
-            field, colon, text = line.partition(": ")
-            if colon and field in table.data:
-                table.problem(field, text)
-            else:
-                table.problem("", line)
-        return None
+    if not (optional and kind == "numeric"):
+        if table.take("presence_share", "", optional=True) is not None:
+            table.problem("presence_share", "belongs to a numeric metric with optional = true; remove it")
+        return {"optional": optional, "presence_share": None}
+    share = table.decimal("presence_share", default=defaults.PRESENCE_SHARE)
+    if not 0 < share < 1:
+        table.problem("presence_share", f"must lie above 0 and below 1, not {shown(share)}")
+    elif table.clean and min(EXACT.multiply(epsilon, share), value_epsilon(epsilon, share)) < EPSILON_LOW:
+        table.problem("presence_share", f"leaves less than {EPSILON_LOW:f} of epsilon to the value or to its presence")
+    return {"optional": True, "presence_share": share}

@@ -6,7 +6,7 @@ form (and so from the hash), which keeps no order of tables. The order of catego
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from datetime import date
 
+    from client_sdk.accounting.loss import PrivacyLoss
     from client_sdk.mechanisms import Mechanism
     from client_sdk.secagg.parameters import RoundRules
 
-Kind = Literal["numeric", "categorical"]
+Kind = Literal["numeric", "categorical", "histogram", "quantiles"]
 OnDevice = Literal["last", "first", "sample", "mean", "sum", "max", "count"]
 Resend = Literal["same_bytes", "never"]
 
@@ -72,7 +73,12 @@ class Metric:
 
     epsilon: what one report of it costs; micro_epsilon: the same for the ledger, rounded up.
     on_device: how a period's readings become one value. default: that value without a reading.
-    lower, upper, levels: numeric only. categories (in the plan's order), other: categorical only.
+    lower, upper: all kinds but categorical. levels: numeric only. categories (in the plan's order), other,
+    removed (labels of earlier versions that may never come back): categorical only. edges (ends of the bins, in
+    order, one more than there are bins): histogram and quantiles. quantiles (in (0, 1), ascending): quantiles only.
+    optional: a period without a reading is reported as such, behind noise; `default` is then None. presence_share:
+    the part of epsilon that a presence bit gets, where the value is sent beside one; else None.
+    chosen: the plan said `auto`; the mechanism is what that came to.
     expires: the day (UTC) from which on no period's readings of it are reported, None: never.
     """
 
@@ -82,13 +88,29 @@ class Metric:
     epsilon: Decimal
     micro_epsilon: int
     on_device: OnDevice
-    default: Decimal | str
+    default: Decimal | str | None
     lower: Decimal | None = None
     upper: Decimal | None = None
     levels: int | None = None
     categories: tuple[str, ...] = ()
     other: str | None = None
     expires: date | None = None
+    edges: tuple[Decimal, ...] = ()
+    quantiles: tuple[Decimal, ...] = ()
+    optional: bool = False
+    presence_share: Decimal | None = None
+    removed: tuple[str, ...] = ()
+    chosen: bool = False
+
+    @property
+    def losses(self) -> tuple[PrivacyLoss, ...]:
+        """What one report of it loses: its parts, each with a law of its own, that together cost at most epsilon."""
+        return self.mechanism.losses
+
+    @property
+    def width(self) -> float | None:
+        """Of its range, in the metric's unit; above 0 wherever the range is, however far from 0. None: of labels."""
+        return None if self.lower is None or self.upper is None else float(Fraction(self.upper) - Fraction(self.lower))
 
     def is_expired(self, period_start: int) -> bool:
         """Does the period start on the day that it expires, or later? From the period alone: alike on all devices."""
@@ -98,11 +120,18 @@ class Metric:
         return f"Metric({self.name}: {self.kind}, {self.mechanism.name}, epsilon {self.epsilon})"
 
 
+def report_cost(metrics: Iterable[Metric], sample_metrics: int | None) -> int:
+    """The dearest `sample_metrics` of these (None: all), in micro-epsilon."""
+    return sum(sorted((metric.micro_epsilon for metric in metrics), reverse=True)[:sample_metrics])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """The public contract of one version of one plan. Equal when the hashes are.
 
-    metrics: read-only, ordered by name. text: the TOML as it was written. hash: SHA-256 of the canonical
+    metrics: read-only, ordered by name. sample_metrics: each report holds this many of them, drawn anew for each
+    period without a look at the data; None: all. removed_metrics: names of earlier versions that may never come back.
+    text: the TOML as it was written. hash: SHA-256 of the canonical
     form, 32 bytes. registrar: None where the plan names none. Times in whole seconds.
     """
 
@@ -117,12 +146,14 @@ class Plan:
     metrics: Mapping[str, Metric]
     text: str
     registrar: Registrar | None = None
+    sample_metrics: int | None = None
+    removed_metrics: tuple[str, ...] = ()
     hash: bytes = field(default=b"")
 
     @cached_property
     def length(self) -> int:
         """Elements of a report's vector."""
-        return sum(metric.mechanism.length for metric in self.metrics.values())
+        return sum(metric.mechanism.length for metric in self.metrics.values()) + len(self.counts)
 
     @cached_property
     def bound(self) -> int:
@@ -131,17 +162,30 @@ class Plan:
 
     @cached_property
     def report_micro_epsilon(self) -> int:
-        """What one report costs: the sum over its metrics (basic composition), in micro-epsilon."""
-        return sum(metric.micro_epsilon for metric in self.metrics.values())
+        """What one report costs: the sum over the metrics that it can hold at most (basic composition), micro-epsilon.
+
+        With `sample_metrics` = m that is the m dearest, whichever were drawn: the charge must not tell.
+        """
+        return report_cost(self.metrics.values(), self.sample_metrics)
 
     @cached_property
     def slices(self) -> Mapping[str, slice]:
-        """Where each metric's elements stand in the vector, without gaps, in the order of `metrics`."""
+        """Where each metric's elements stand in the vector, in the order of `metrics`."""
         places, start = {}, 0
         for name, metric in self.metrics.items():
             places[name] = slice(start, start + metric.mechanism.length)
-            start += metric.mechanism.length
+            start += metric.mechanism.length + (self.sample_metrics is not None)
         return MappingProxyType(places)
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Where the element right after each metric's says whether the report holds it (1) or zeros (0).
+
+        Summed: the contributors of that metric. Empty where every report holds every metric.
+        """
+        if self.sample_metrics is None:
+            return MappingProxyType({})
+        return MappingProxyType({name: place.stop for name, place in self.slices.items()})
 
     def period_start(self, now: float) -> int:
         """Start of the period that `now` (seconds since the epoch) lies in: [start, start + period_s), UTC."""

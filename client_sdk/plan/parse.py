@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from decimal import Decimal, DecimalException
+from decimal import Decimal, DecimalException, localcontext
 from math import floor
 from types import MappingProxyType
 from typing import cast
@@ -19,9 +19,21 @@ from client_sdk.accounting.budget import MAX_EPSILON, limit_to_micro
 from client_sdk.errors import ConfigurationError, PlanError
 from client_sdk.plan import defaults
 from client_sdk.plan.canonical import plan_hash
+from client_sdk.plan.exact import EXACT
 from client_sdk.plan.fields import Table, shown
-from client_sdk.plan.metrics import LATER_FIELDS, read_metrics
-from client_sdk.plan.model import DAY_S, BudgetRules, CohortRules, DeliveryRules, Metric, Plan, Registrar, Resend
+from client_sdk.plan.limits import too_much
+from client_sdk.plan.metrics import LATER_FIELDS, read_choice, read_metrics
+from client_sdk.plan.model import (
+    DAY_S,
+    BudgetRules,
+    CohortRules,
+    DeliveryRules,
+    Metric,
+    Plan,
+    Registrar,
+    Resend,
+    report_cost,
+)
 
 PLAN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}", re.ASCII)
 MAX_PLAN_BYTES = 1 << 20
@@ -55,8 +67,17 @@ _ODD_AMOUNT = re.compile(
 
 def parse_plan(text: str) -> Plan:
     """Read a plan. PlanError lists all problems, one line each, each beginning with its field's name."""
+    # The context of whoever calls rounds to its own digits, and may trap: a plan is the same plan in every process.
+    with localcontext(EXACT):
+        return _parse(text)
+
+
+def _parse(text: str) -> Plan:
     problems: list[str] = []
     root = Table("", _toml(text), problems)
+    excess = too_much(root.data.get("metrics"), MAX_LENGTH)
+    if excess is not None:
+        raise PlanError(f"metrics: {excess}")
     # `0x1` and `1_000` are TOML, but an amount of privacy is written so that nobody can misread it.
     line, counted = 1, 0
     for found in _ODD_AMOUNT.finditer(text):
@@ -95,16 +116,18 @@ def _plan(root: Table, text: str) -> Plan | None:
         root.table("plan"), root.table("cohort"), root.table("budget"), root.table("delivery", optional=True)
     )  # fmt: skip
     name, version, period_s, max_delay_s, upload_window_s = _head(head)
+    sample_metrics, removed_metrics = read_choice(head, root.data.get("metrics"))
+    head.finish(later=LATER_FIELDS)
     cohort_rules = _cohort(cohort)
     metrics = read_metrics(root.table("metrics"))
-    budget_rules = _budget(budget, period_s, metrics)
+    budget_rules = _budget(budget, period_s, report_cost(metrics.values(), sample_metrics))
     registrar = _registrar(root.table("registrar")) if "registrar" in root.data else None
     resend = cast("Resend", delivery.choice("resend", ("same_bytes", "never"), default=defaults.RESEND))
     delivery.finish(later=("mode", "direct", "kind"))
     root.finish(later=("aggregation", *LATER_FIELDS))
     if root.problems:
         return None
-    _check_vector(root, metrics, cohort_rules.target_size)
+    _check_vector(root, metrics, cohort_rules.target_size, count_cells=0 if sample_metrics is None else len(metrics))
     if root.problems:
         return None
     plan = Plan(
@@ -119,6 +142,8 @@ def _plan(root: Table, text: str) -> Plan | None:
         metrics=MappingProxyType(metrics),
         text=text,
         registrar=registrar,
+        sample_metrics=sample_metrics,
+        removed_metrics=removed_metrics,
     )
     object.__setattr__(plan, "hash", plan_hash(plan))  # the one field that is made from all the others
     return plan
@@ -143,7 +168,6 @@ def _head(table: Table) -> tuple[str, int, int, int, int]:
             "upload_window",
             f"is {upload_window_s} s, longer than max_delay ({max_delay_s} s): reports would expire unsent",
         )
-    table.finish(later=LATER_FIELDS)
     return str(name), version, period_s, max_delay_s, upload_window_s
 
 
@@ -210,8 +234,8 @@ def _registrar(table: Table) -> Registrar:
     return registrar
 
 
-def _budget(table: Table, period_s: int, metrics: dict[str, Metric]) -> BudgetRules:
-    report = sum(metric.micro_epsilon for metric in metrics.values())
+def _budget(table: Table, period_s: int, report: int) -> BudgetRules:
+    """report: what one costs, in micro-epsilon."""
     lifetime = _limit(table, "lifetime", 0)
     rolling = _limit(table, "rolling_24h", defaults.rolling_24h_micro(period_s, report), optional=True)
     table.finish(later=("delta",))
@@ -232,10 +256,10 @@ def _limit(table: Table, field: str, default: int, *, optional: bool = False) ->
         return default
 
 
-def _check_vector(root: Table, metrics: dict[str, Metric], target_size: int) -> None:
+def _check_vector(root: Table, metrics: dict[str, Metric], target_size: int, *, count_cells: int = 0) -> None:
     from client_sdk.secagg.parameters import ring_bits
 
-    length = sum(metric.mechanism.length for metric in metrics.values())
+    length = sum(metric.mechanism.length for metric in metrics.values()) + count_cells
     if length > MAX_LENGTH:
         root.problem(
             "metrics",

@@ -1,8 +1,9 @@
 """What a later version of a plan may be: one table of rules, asked by the device and by the collector.
 
 Rules of this file: a version never changes; a later one keeps name and period, may lower, never raise, what a device
-can spend, and may raise, never lower, what hides it in its cohort. The last is for whoever follows a fetched plan,
-whoever signed it; an operator may well register a weaker version, for the apps that ship it.
+can spend, keeps the meaning of its names (`names.py`), and may raise, never lower, what hides it in its cohort. The
+last is for whoever follows a fetched plan, whoever signed it; an operator may well register a weaker version, for the
+apps that ship it.
 What it does not do: it decides nothing about who may publish a version (`signature.py`).
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from client_sdk.errors import RefusalReason
 from client_sdk.plan.defaults import rolling_24h_micro
 from client_sdk.plan.model import Plan
+from client_sdk.plan.names import broken_names
 
 
 def why_no_successor(held: Plan, offered: Plan) -> RefusalReason | None:
@@ -27,7 +29,9 @@ def why_no_successor(held: Plan, offered: Plan) -> RefusalReason | None:
         return RefusalReason.PLAN_PERIOD_CHANGED
     if raised_limit(held, offered) is not None:
         return RefusalReason.PLAN_LIMITS_RAISED
-    return None if weaker_cohort(held, offered) is None else RefusalReason.PLAN_WEAKER
+    if weaker_cohort(held, offered) is not None:
+        return RefusalReason.PLAN_WEAKER
+    return RefusalReason.PLAN_NAMES if broken_names(held, offered) else None
 
 
 def weaker_cohort(earlier: Plan, later: Plan) -> str | None:
