@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from client_sdk.device.records import LogEntry
     from client_sdk.device.transport import MemoryTransport
     from client_sdk.device.views import BudgetView, UploadSummary
-    from client_sdk.mechanisms import Entropy, Value
+    from client_sdk.folding import Reading
+    from client_sdk.mechanisms import Entropy
     from client_sdk.plan import Plan
 
 
@@ -162,7 +163,7 @@ class TelemetryClient:
 
     # --- recording ------------------------------------------------------------------------------------
 
-    def record(self, name: str, value: Value) -> None:
+    def record(self, name: str, value: Reading) -> None:
         """One reading of the metric `name`, into the open period's memory. Never raises and does no I/O.
 
         What is refused (unknown name, wrong type, NaN, no consent, ...) is counted by reason in `counters()`.
@@ -310,9 +311,10 @@ class TelemetryClient:
         """Counts by reason since the folder was made, over all processes (but what others hold in memory still).
 
         Readings: no_consent, no_plan, closed, disabled, unknown_metric, unknown_category, wrong_type, not_finite,
-        period_sealed, other_process, metric_expired, opted_out. Plans: plan_*. Opting out: opted_out (reports too),
-        deletion_acknowledged, deletion_*. Reports: sealed, counted, already_counted, expired, spool_full, too_large,
-        resend_never, budget_*, ledger_damaged, storage. Attempts: come_back, timeout, rpc_*, aborted_*, left_*,
+        period_sealed, other_process, metric_expired, opted_out. Plans: plan_* (plan_names: a name of a metric or a
+        label came back, or means something else). Opting out: opted_out (reports too), deletion_acknowledged,
+        deletion_*. Reports: sealed, counted, already_counted, expired, spool_full, too_large, resend_never, budget_*,
+        ledger_damaged, storage. Attempts: come_back, timeout, rpc_*, aborted_*, left_*,
         forked_in_upload (this process must not use the network; another one sends).
         What stands behind an attempt, counted beside it: plan_not_served, certificate_not_taken, not_a_collector,
         not_a_registrar.
@@ -344,6 +346,15 @@ class TelemetryClient:
     def history(self) -> list[LogEntry]:
         """What became of every report that left the spool: digest, epsilon, outcome, cohort. Raises StorageError."""
         return self._engine.access.store().history()
+
+    def export_ledger(self) -> dict[str, Any]:
+        """Everything ever charged, JSON-ready, for `ldp-collector recompute`: when, under which plan, in which sum.
+
+        It holds no reading and no report, but it says in which periods this device took part, when it sealed its
+        reports and how large its cohorts were: whoever is given it learns when the device was in use. Changes nothing;
+        amounts are whole micro-epsilon, times whole seconds. Raises StorageError.
+        """
+        return self._engine.access.store().export_ledger(self._engine.clock())
 
     def reset_ledger(self) -> Decimal:
         """Use a damaged ledger again: the largest total known is booked as spent. Returns it. StorageError."""

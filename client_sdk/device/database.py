@@ -17,7 +17,7 @@ from client_sdk.device import fork_gate
 from client_sdk.device.files import SEED_BYTES, StoreDamagedError, StoreUnavailableError, refuse_link
 from client_sdk.errors import StorageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_TIMEOUT_S = 5.0
 BUSY_STEP_S = 0.1
 """How long SQLite itself waits for a lock; longer waits happen outside the gate, where they hold up no fork."""
@@ -52,6 +52,7 @@ CREATE TABLE spool (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan
 CREATE TABLE log (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     digest BLOB NOT NULL, micro_epsilon INTEGER NOT NULL, outcome TEXT NOT NULL, resent INTEGER NOT NULL,
     round_id TEXT, contributors INTEGER, roster_size INTEGER, finished_at REAL NOT NULL,
+    resent_contributors INTEGER, left_device INTEGER NOT NULL DEFAULT 1,
     PRIMARY KEY (plan_name, period_start));
 -- readings of an open period, sealed with the host's key
 CREATE TABLE open_periods (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
@@ -71,6 +72,11 @@ MIGRATIONS = {
         "PRIMARY KEY (plan_name, version))",
         "CREATE TABLE deletions (identity_key BLOB PRIMARY KEY, certificate BLOB NOT NULL, "
         "requested_at INTEGER NOT NULL, signature BLOB NOT NULL, not_before REAL NOT NULL, attempts INTEGER NOT NULL)",
+    ),
+    2: (
+        "ALTER TABLE log ADD COLUMN resent_contributors INTEGER",
+        # what became of a report before nobody can say any more: it may have left
+        "ALTER TABLE log ADD COLUMN left_device INTEGER NOT NULL DEFAULT 1",
     ),
 }
 """What brings a file of version N to N + 1. A released one is never edited."""

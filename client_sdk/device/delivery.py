@@ -202,7 +202,7 @@ class Delivery:
             raise
         except (TelemetryError, TimeoutError) as error:
             return await self._book_failure(store, entry, error, summary)
-        await self._book_outcome(store, entry, outcome, summary)
+        await self._book_outcome(store, entry, outcome, participant, summary)
         return True
 
     def _plan(self, entry: SpoolEntry) -> Plan:
@@ -257,20 +257,28 @@ class Delivery:
             self.session = None
 
     async def _book_outcome(
-        self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome, summary: UploadSummary
+        self,
+        store: DeviceStore,
+        entry: SpoolEntry,
+        outcome: Outcome,
+        participant: Participant,
+        summary: UploadSummary,
     ) -> None:
-        reason, booking = self._booking(store, entry, outcome)
+        reason, booking = self._booking(store, entry, outcome, participant.resent_contributors)
         for what in (COLLECTOR, *map(_outage_of, TlsFault)):
             self.outages.end(what)
         await self._wait_for(booking)
         summary.add(reason)
 
-    def _booking(self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome) -> tuple[str, Callable[[], None]]:
+    def _booking(
+        self, store: DeviceStore, entry: SpoolEntry, outcome: Outcome, resent_contributors: int | None
+    ) -> tuple[str, Callable[[], None]]:
         """What became of the report, in one word, and the call that books it."""
         key, now = entry.key, self.clock()
         if isinstance(outcome, Receipt):
             cohort = {"contributors": outcome.contributors, "roster_size": outcome.roster_size}
-            return "counted", partial(store.finish, key, "counted", now, round_id=outcome.round_id, **cohort)
+            counts = {**cohort, "resent_contributors": resent_contributors}
+            return "counted", partial(store.finish, key, "counted", now, round_id=outcome.round_id, **counts)
         if isinstance(outcome, AlreadyCounted):
             reason, contributors = "already_counted", outcome.contributors
             return reason, partial(store.finish, key, reason, now, round_id=outcome.round_id, contributors=contributors)

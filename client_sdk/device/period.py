@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from client_sdk.accounting.budget import Limits
     from client_sdk.device.records import SealedReport
-    from client_sdk.mechanisms import Entropy, Value
+    from client_sdk.folding import Reading
+    from client_sdk.mechanisms import Entropy
     from client_sdk.plan import Plan
     from client_sdk.report import PeriodState
 
@@ -37,7 +38,7 @@ class OpenPeriod:
         self.opened_at = now
         self.state = state
         self.readings = 0  # how many are in `state`, set when the recorder lets go of it
-        self.adders: Mapping[str, Callable[[Value, Entropy], None]] = state.adders
+        self.adders: Mapping[str, Callable[[Reading, Entropy], None]] = state.adders
 
     def __repr__(self) -> str:
         return f"OpenPeriod({self.plan.name!r}, start={self.start})"

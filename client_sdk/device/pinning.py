@@ -17,6 +17,7 @@ from typing import Final
 from client_sdk.device.store_plans import PinnedPlan
 from client_sdk.errors import PlanRefusedError, RefusalReason
 from client_sdk.plan import Plan, parse_plan
+from client_sdk.plan.names import broken_names
 from client_sdk.plan.signature import is_signed
 from client_sdk.plan.successor import weaker_cohort, why_no_successor
 
@@ -82,7 +83,15 @@ def check_fetched(plan: Plan, signature: bytes, pin: PlanPin, held: Sequence[Hel
     reason = pin.refusal(plan, signature)
     if reason is None and held:
         reason = why_no_successor(held[0].plan, plan)
-        if reason is None and any(one.plan.name == plan.name and weaker_cohort(one.plan, plan) for one in held):
-            reason = RefusalReason.PLAN_WEAKER
+        if reason is None:
+            reason = _refused_by_older([one.plan for one in held[1:] if one.plan.name == plan.name], plan)
     if reason is not None:
         raise PlanRefusedError(reason)
+
+
+def _refused_by_older(held: Sequence[Plan], plan: Plan) -> RefusalReason | None:
+    """What follows the newest must follow the others of its name too: versions between may have been lost here."""
+    if any(weaker_cohort(one, plan) for one in held):
+        return RefusalReason.PLAN_WEAKER
+    older = (one for one in held if one.version < plan.version)
+    return RefusalReason.PLAN_NAMES if any(broken_names(one, plan) for one in older) else None

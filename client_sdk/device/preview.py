@@ -19,14 +19,20 @@ from client_sdk.errors import RefusalReason
 from client_sdk.report import PeriodState, unpack_vector
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from client_sdk.device.engine import Engine
+    from client_sdk.plan import Metric, Plan
 
 EXAMPLE = "EXAMPLE, drawn for this view only: never sent, and not the report that will be made"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPreview:
-    """One metric's part of a report. `elements`: how many integers; `example`: as many, see `ReportPreview`."""
+    """One metric's part of a report. `elements`: how many integers; `example`: as many, see `ReportPreview`.
+
+    In a plan that samples its metrics the last of them is 1 where the report holds the metric and 0 where it does not.
+    """
 
     name: str
     mechanism: str
@@ -40,7 +46,8 @@ class ReportPreview:
     """The report of a period that is not sealed yet: its shape and price, and one example of how it may look.
 
     period_start, period_end: seconds since the epoch. epsilon: what sealing it charges, the sum over `metrics`
-    (which stand in the order of the report). length: integers in it. encoding: how they are written. refused:
+    (which stand in the order of the report), or over the dearest `sample_metrics` of them, as many as each report
+    holds, drawn anew; None: all. length: integers in it. encoding: how they are written. refused:
     why no report would be made if the period were sealed now (a key of `counters()`), or None.
     """
 
@@ -54,6 +61,7 @@ class ReportPreview:
     encoding: str
     metrics: tuple[MetricPreview, ...]
     refused: str | None
+    sample_metrics: int | None = None
 
     @property
     def example(self) -> tuple[int, ...]:
@@ -92,6 +100,11 @@ def _report_lines(report: ReportPreview) -> list[str]:
         f"{report.plan_name} version {report.plan_version}, {_utc(report.period_start)} to {_utc(report.period_end)}",
         f"  costs epsilon {report.epsilon}; {report.length} integers: {report.encoding}",
     ]
+    if report.sample_metrics is not None:
+        lines.append(
+            f"  holds {report.sample_metrics} of {len(report.metrics)} metrics, drawn anew for each report without a "
+            "look at any reading; the last integer of a metric says whether it does"
+        )
     if report.refused is not None:
         lines.append(f"  would not be made now: {report.refused}")
     lines.append(f"  {EXAMPLE}:")
@@ -121,16 +134,7 @@ def _report(engine: Engine, period: OpenPeriod, raw: bytes) -> ReportPreview:
     copy = OpenPeriod(plan, period.opened_at, PeriodState.load(plan, raw, period.start), period.start)
     drawn = engine.sealer.perturb(copy, now)
     example = unpack_vector(drawn.report)
-    metrics = tuple(
-        MetricPreview(
-            name,
-            metric.mechanism.name,
-            _epsilon(metric.micro_epsilon),
-            metric.mechanism.length,
-            tuple(example[plan.slices[name]]),
-        )
-        for name, metric in plan.metrics.items()
-    )
+    metrics = tuple(_metric(plan, metric, example) for metric in plan.metrics.values())
     return ReportPreview(
         plan.name,
         plan.version,
@@ -142,7 +146,14 @@ def _report(engine: Engine, period: OpenPeriod, raw: bytes) -> ReportPreview:
         _encoding(drawn, plan.bound),
         metrics,
         _refused(engine, drawn, now),
+        plan.sample_metrics,
     )
+
+
+def _metric(plan: Plan, metric: Metric, example: Sequence[int]) -> MetricPreview:
+    place = plan.slices[metric.name]
+    part = tuple(example[place.start : place.stop + (metric.name in plan.counts)])
+    return MetricPreview(metric.name, metric.mechanism.name, _epsilon(metric.micro_epsilon), len(part), part)
 
 
 def _refused(engine: Engine, drawn: SealedReport, now: float) -> str | None:

@@ -17,7 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from client_sdk.mechanisms import Entropy, Value
+    from client_sdk.folding import Reading
+    from client_sdk.mechanisms import Entropy
     from client_sdk.plan import Plan
 
 NEVER, ALWAYS = float("-inf"), float("inf")
@@ -59,12 +60,12 @@ class Recorder:
         self._plan: Plan | None = None
         self._next_plan: Plan | None = None
         self._period: OpenPeriod | None = None
-        self._adders: Mapping[str, Callable[[Value, Entropy], None]] = {}
+        self._adders: Mapping[str, Callable[[Reading, Entropy], None]] = {}
         self._refusal = RefusalReason.NO_PLAN
         self._window = (NEVER, NEVER)
         self._start, self._end = ALWAYS, NEVER  # the first reading takes the slow path
 
-    def add(self, name: str, value: Value) -> None:
+    def add(self, name: str, value: Reading) -> None:
         """One reading, into the open period. Never raises; what is refused is counted."""
         try:
             now = self._clock()

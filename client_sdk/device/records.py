@@ -71,7 +71,11 @@ class WaitingReport:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """What became of one report. `digest` is SHA-256 of its bytes; round and cohort only where it was counted."""
+    """What became of one report. `digest` is SHA-256 of its bytes; round and cohort only where it was counted.
+
+    resent_contributors: reports in its sum that had left their devices before, as proven to this one; None where the
+    round proved nothing. left_device: was it ever handed over, or may it have been?
+    """
 
     plan_name: str
     period_start: int
@@ -84,6 +88,8 @@ class LogEntry:
     contributors: int | None
     roster_size: int | None
     finished_at: float
+    resent_contributors: int | None
+    left_device: bool
 
     @property
     def epsilon(self) -> Decimal:

@@ -201,13 +201,14 @@ def finish(
     round_id: str | None = None,
     contributors: int | None = None,
     roster_size: int | None = None,
+    resent_contributors: int | None = None,
 ) -> bool:
     """Move a report from the spool to the log, where only its digest remains. False: it was not there."""
     row = db.execute("SELECT * FROM spool WHERE plan_name = ? AND period_start = ?", key).fetchone()
     if row is None:
         return False
     db.execute(
-        "INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *key,
             row["plan_hash"],
@@ -219,6 +220,8 @@ def finish(
             contributors,
             roster_size,
             now,
+            resent_contributors,
+            row["hand_overs"] > 0,
         ),
     )
     db.execute("DELETE FROM spool WHERE plan_name = ? AND period_start = ?", key)

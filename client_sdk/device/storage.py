@@ -14,6 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from client_sdk.accounting.budget import Limits
 from client_sdk.device import forgetting, ledger, spool
@@ -202,11 +203,19 @@ class DeviceStore(PlanStore, DeletionStore):
         round_id: str | None = None,
         contributors: int | None = None,
         roster_size: int | None = None,
+        resent_contributors: int | None = None,
     ) -> None:
         """The report is done with: out of the spool, into the log, counted under `outcome`."""
         with self._transaction() as db:
             if spool.finish(
-                db, key, outcome, now, round_id=round_id, contributors=contributors, roster_size=roster_size
+                db,
+                key,
+                outcome,
+                now,
+                round_id=round_id,
+                contributors=contributors,
+                roster_size=roster_size,
+                resent_contributors=resent_contributors,
             ):
                 spool.count(db, outcome)
 
@@ -278,4 +287,12 @@ class DeviceStore(PlanStore, DeletionStore):
         """What became of every report, oldest first."""
         with self._transaction() as db:
             rows = db.execute("SELECT * FROM log ORDER BY finished_at, period_start, plan_name").fetchall()
-        return [LogEntry(**{**dict(row), "resent": bool(row["resent"])}) for row in rows]
+        flags = ("resent", "left_device")
+        return [LogEntry(**{**dict(row), **{name: bool(row[name]) for name in flags}}) for row in rows]
+
+    def export_ledger(self, now: float) -> dict[str, Any]:
+        """The ledger as a document, JSON-ready. Nothing is changed."""
+        from client_sdk.device import ledger_export
+
+        with self._transaction() as db:
+            return ledger_export.exported(db, now).to_json()

@@ -91,6 +91,7 @@ class Participant:
         self._state: states.State = states.Start(states.AwaitingChallenge(hello, resent, min_cohort, report))
         self.joined: Joined | None = None
         self.roster_size: int | None = None
+        self.resent_contributors: int | None = None  # as proven by the status that was confirmed
 
     def hello(self) -> Hello:
         """The first message of the stream; once, or LocalProtocolError."""
@@ -112,6 +113,8 @@ class Participant:
             self.joined = message
         elif isinstance(message, Roster):
             self.roster_size = message.size
+        elif isinstance(message, SurvivorStatus):
+            self.resent_contributors = message.resent_survivors
         return replies
 
     @property
