@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-WINDOWS: Final[Mapping[str, int]] = {"24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400}
+from client_sdk.accounting import ledger
+
+WINDOWS: Final[Mapping[str, int]] = ledger.WINDOWS
 """Sliding windows in seconds, by charge time: (now - window, now]. Charges dated after `now` count in all."""
 
 MICRO: Final = 1_000_000
@@ -36,6 +38,34 @@ class DeviceSpending:
     resent_reports: int
     first_period_start: int | None = None
     last_period_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSum:
+    """`devices` of which each has spent this, all in micro-units.
+
+    micro_rho: bounds the zero-concentrated loss of all of it. whole: were the plans of it fixed before any of its sums
+    was seen, and does a row stand for each report? If not, only the plain sum bounds it.
+    """
+
+    devices: int
+    micro_epsilon: int
+    micro_rho: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHistory:
+    """`devices` of which each has made these reports.
+
+    reports: (plan hash, n_h, how many), n_h 1 where no sum hid one; plans in the order in which they were first used.
+    whole: as in FleetSum. carried_micro_epsilon: spent beside them, for nobody knows what.
+    """
+
+    devices: int
+    reports: tuple[tuple[bytes, int, int], ...]
+    whole: bool = True
+    carried_micro_epsilon: int = 0
 
 
 @dataclass(frozen=True, slots=True)
