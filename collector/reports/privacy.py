@@ -1,46 +1,52 @@
-"""What the devices have spent, as the collector has booked it: over the fleet, for one device, for all.
+"""What the devices have spent, as the collector has booked it: for one device and for all; `fleet.py` over the fleet.
 
-All figures are pure local epsilon by basic composition: what somebody could learn who sees every report of the
-device unmasked. The neighbouring relation is "replace one report's values". The lifetime is always shown: a
-window that has emptied is no budget renewed.
+Three figures for each window, all for *replace one value*: pure local epsilon by basic composition (what somebody
+could learn who sees every report of the device unmasked, with certainty), local epsilon at delta by exact composition,
+and central epsilon at delta against somebody who sees only sums. The last never goes without its n_h and its
+conditions. The lifetime is always shown: a window that has emptied is no budget renewed.
+
+What it does not do: it knows nothing of reports that left a device and are in no sum; only the device's own ledger
+does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from typing import Any
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, Final
 
 from client_sdk.accounting.budget import format_micro
-from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, best_certainty, distribution
+from client_sdk.accounting.ledger import Ledger
+from client_sdk.accounting.ledger_reader import read_ledger
+from client_sdk.accounting.loss import RELATION
+from client_sdk.accounting.words import in_words
+from client_sdk.errors import PlanError
+from client_sdk.plan import Plan, parse_plan
+from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, best_certainty
+from collector.accounting.figures import ACCOUNTANT, CONDITIONS, FallbackRound, Figures, figures
 from collector.reports.text import Cell, format_instant, micro_as_number
 
-COMPOSITION = {"relation": "replace one report's values", "composition": "basic", "delta": 0}
+LIFETIME: Final = "lifetime"
+ALL_WINDOWS: Final = (*WINDOWS, LIFETIME)
 
-FLEET_COLUMNS = ("devices", "epsilon_local_min", "epsilon_local_median", "epsilon_local_max")
-DEVICE_COLUMNS = ("device", "window", "reports", "epsilon_local")
-ALL_COLUMNS = ("device", "reports", "resent_reports", *(f"epsilon_local_{window}" for window in (*WINDOWS, "lifetime")))
+COMPOSITION = {"relation": RELATION, "composition": "basic", "delta": 0}
+"""Of the fields `epsilon_local`; what is computed otherwise stands under another name, with its delta."""
 
-
-def fleet_privacy(lifetimes_micro: Sequence[int]) -> dict[str, Any]:
-    """`{devices, epsilon_local{min, median, max}}` over devices with a counted report; nulls over nobody."""
-    d = distribution(lifetimes_micro)
-    smallest, middle, largest = (micro_as_number(x) for x in (d.min_micro, d.median_micro, d.max_micro))
-    return {
-        "devices": d.devices,
-        "epsilon_local": {"min": smallest, "median": middle, "max": largest},
-        **COMPOSITION,
-    }
+FIGURES: Final = (
+    "failed_but_spent", "eps_local_pure", "eps_local", "method", "eps_central", "n_h", "n_min", "cap", "left",
+    "stops_on", "central_method", "eps_delta",
+)  # fmt: skip
+DEVICE_COLUMNS = ("device", "window", "reports", "epsilon_local", *FIGURES)
+TABLE_COLUMNS = ("window", "reports", *FIGURES[:-2])
+ALL_COLUMNS = ("device", "reports", "resent_reports", *(f"epsilon_local_{window}" for window in ALL_WINDOWS))
 
 
-def fleet_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
-    """Such a document as one row, in FLEET_COLUMNS, amounts as plain decimals."""
-    amounts = document["epsilon_local"]
-    return [[document["devices"], *(_plain(amounts[name]) for name in ("min", "median", "max"))]]
+# --- one device -------------------------------------------------------------------------------------
 
 
 def device_ledger(spending: DeviceSpending) -> dict[str, Any]:
-    """One device: reports, each window and the lifetime, first and last period, and what it means."""
+    """One device as booked: reports, each window and the lifetime, first and last period, and what it means."""
     return {
         "device": spending.device_id,
         "reports": spending.lifetime.reports,
@@ -61,12 +67,109 @@ def device_ledger(spending: DeviceSpending) -> dict[str, Any]:
     }
 
 
+def with_ledger(document: Mapping[str, Any], ledger: Ledger, texts: Mapping[bytes, str]) -> dict[str, Any]:
+    """Such a document with what its figures are computed from: the ledger, and the text of each of its plans."""
+    plans = {used.hash: texts[bytes.fromhex(used.hash)] for used in ledger.plans}
+    return {**document, "ledger": ledger.to_json(), "plans": plans}
+
+
+def with_figures(
+    document: Mapping[str, Any], windows: Sequence[str], delta: float, corrupt: Fraction | None
+) -> dict[str, Any]:
+    """A document `with_ledger`, with the figures of these windows, and without the plans' texts.
+
+    corrupt: None: as each plan says. Raises ConfigurationError for a ledger that is none, PlanError for a plan that
+    this version reads otherwise.
+    """
+    ledger = read_ledger(document["ledger"])
+    plans = {plan_hash: _parsed(plan_hash, text) for plan_hash, text in document["plans"].items()}
+    booked = {row["window"]: row for row in document["windows"]}
+    shown = {window: figures(ledger, plans, delta=delta, corrupt=corrupt, window=window) for window in windows}
+    kept = {key: value for key, value in document.items() if key not in {"ledger", "plans"}}
+    return {
+        **kept,
+        "windows": [{**booked[window], **_figures_row(one)} for window, one in shown.items()],
+        "in_words": {window: _in_words(one) for window, one in shown.items()},
+        "conditions": CONDITIONS,
+        "accountant": ACCOUNTANT,
+    }
+
+
+def _parsed(plan_hash: str, text: str) -> Plan:
+    plan = parse_plan(text)
+    if plan.hash.hex() != plan_hash:
+        raise PlanError(
+            f"{plan.name!r} version {plan.version} in the store has hash {plan_hash[:12]}, but its text reads as "
+            f"{plan.hash.hex()[:12]} here; use the version that collected it"
+        )
+    return plan
+
+
+def _figures_row(one: Figures) -> dict[str, Any]:
+    left = one.allowance
+    return {
+        "failed_but_spent": one.failed_but_spent,
+        "eps_local_pure": float(one.eps_local_pure),
+        "eps_local": one.eps_local,
+        "method": one.method,
+        "eps_central": one.eps_central,
+        "n_h": one.n_h,
+        "n_min": one.n_min,
+        "cap": micro_as_number(left.cap_micro_epsilon),
+        "left": micro_as_number(left.left_micro_epsilon),
+        "stops_on": format_instant(left.stops_on),
+        "central_method": one.central_method,
+        "eps_delta": one.delta,
+        "fallbacks": dict(one.fallbacks),
+        "fallback_rounds": [
+            {
+                "round": row.round,
+                "period": format_instant(row.period_start),
+                "reason": row.reason,
+                "reports": row.reports,
+            }
+            for row in one.fallback_rounds
+        ],
+    }
+
+
+def _fallback(row: FallbackRound) -> dict[str, Any]:
+    period = format_instant(row.period_start)
+    return {"round": row.round, "period": period, "reason": row.reason, "reports": row.reports}
+
+
+def _in_words(one: Figures) -> dict[str, str]:
+    return {
+        "local": in_words(one.eps_local, one.delta).sentence,
+        "central": in_words(one.eps_central, one.delta).sentence,
+    }
+
+
 def device_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
     """Such a document as one row per window, in DEVICE_COLUMNS."""
     return [
-        [document["device"], window["window"], window["reports"], _plain(window["epsilon_local"])]
-        for window in document["windows"]
+        [document["device"], row["window"], row["reports"], as_plain(row["epsilon_local"]), *(row[f] for f in FIGURES)]
+        for row in document["windows"]
     ]
+
+
+def table_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
+    """The same for the eye, in TABLE_COLUMNS."""
+    return [[_shown(name, row[name]) for name in TABLE_COLUMNS] for row in document["windows"]]
+
+
+def _shown(name: str, value: Cell) -> Cell:
+    if isinstance(value, float):
+        return rounded_up(value) if name in {"eps_local", "eps_central"} else as_plain(value)
+    return value.split("T")[0] if name == "stops_on" and isinstance(value, str) else value
+
+
+def rounded_up(epsilon: float) -> str:
+    """To five significant digits, never below what was computed; without an exponent."""
+    return f"{Context(prec=5, rounding=ROUND_CEILING).create_decimal(repr(epsilon)):f}"
+
+
+# --- all devices ------------------------------------------------------------------------------------
 
 
 def all_devices(spendings: Iterable[DeviceSpending]) -> dict[str, Any]:
@@ -94,7 +197,7 @@ def all_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
             device["device"],
             device["reports"],
             device["resent_reports"],
-            *(_plain(device["epsilon_local"][window]) for window in (*WINDOWS, "lifetime")),
+            *(as_plain(device["epsilon_local"][window]) for window in ALL_WINDOWS),
         ]
         for device in document["devices"]
     ]
@@ -102,9 +205,9 @@ def all_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
 
 def _amounts(spending: DeviceSpending) -> list[tuple[str, Amount]]:
     windows: Mapping[str, Amount] = spending.windows
-    return [*windows.items(), ("lifetime", spending.lifetime)]
+    return [*windows.items(), (LIFETIME, spending.lifetime)]
 
 
-def _plain(epsilon: float | None) -> Decimal | None:
+def as_plain(epsilon: float | None) -> Decimal | None:
     """A document's amount as a number cell: prints as a plain decimal, never with an exponent."""
     return None if epsilon is None else Decimal(format_micro(round(Decimal(str(epsilon)) * 1_000_000)))

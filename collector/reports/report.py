@@ -1,31 +1,39 @@
 """The report: unbiased estimates of every metric over a window of periods, from released sums.
 
 Every number carries its contributors, its standard error (for these contributors' values: only noise is
-random) and `ci95`, estimate +- 1.96 standard errors. Neither estimates nor interval ends are cut to what is
-possible: a count below 0 or above n is noise, and cutting it would bias every total made of it. `one_false_report`
-is how far a single well-formed lie among the contributors moves one of the metric's numbers, at most;
-`one_broken_device` is the same for a device that breaks the protocol in one round: the width of all that passes the
-plausibility check of the largest round's sum.
+random) and `ci95`, 95 % of such intervals hold the truth; beside them the same for the population that the
+contributors are a sample of, and intervals that all rows of a metric lie in together. Neither estimates nor interval
+ends are cut to what is possible: a count below 0 or above n is noise, and cutting it would bias every total made of
+it. `one_false_report` is how far a single well-formed lie among the contributors moves one of the metric's numbers,
+at most; `one_broken_device` is the same for a device that breaks the protocol in one round: the width of all that
+passes the plausibility check of the largest round's sum. Null where neither is known. `epsilon_local` and
+`epsilon_central` are what one report of the metric costs who made it (`epsilons`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from client_sdk.errors import ConfigurationError, PlanError
 from client_sdk.plan import Plan, parse_plan
-from collector.release import Combined, Pool, ReleasedSum, combine, pool_sums
+from collector.combination import Pool, combine, pool_sums
+from collector.reports.epsilons import epsilon_fields, smallest_n_h
+from collector.reports.estimates import INTERVALS, SUMS, VIEWS, estimate_rows, population_interval
 from collector.reports.text import Cell, format_instant
 
 if TYPE_CHECKING:
-    from client_sdk.mechanisms import Estimate
+    from collector.release import ReleasedSum
+
+EPSILONS: Final = ("epsilon_local", "epsilon_central", "n_h", "delta", "central_method")
 
 COLUMNS = (
     "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors",
     "label", "estimate", "standard_error", "ci95_low", "ci95_high", "expires", "one_false_report",
-    "one_broken_device",
+    "one_broken_device", "reports",
+    "population_error", *(f"{name}_{end}" for name in INTERVALS[1:] for end in ("low", "high")), *VIEWS,
+    *EPSILONS, "population_interval", *SUMS,
 )  # fmt: skip
 
 
@@ -47,8 +55,11 @@ class UnknownMetricError(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class _Version:
+    """n_h: of the sum that hides its reports least, None where it has no sum."""
+
     plan: Plan
     pool: Pool
+    n_h: int | None
 
 
 def build_report(
@@ -67,7 +78,7 @@ def build_report(
     parsed = sorted((_parsed(plan) for plan in plans), key=lambda plan: (plan.name, plan.version))
     by_hash = {plan.hash: plan for plan in parsed}
     inside = [row for row in rows if _inside(row, since, until) and not _is_expired(row, by_hash)]
-    groups = _groups(parsed, pool_sums(by_hash, inside))
+    groups = _groups(parsed, pool_sums(by_hash, inside), smallest_n_h(by_hash, inside))
     if metric is not None and metric not in {name for _, name, _ in groups}:
         raise UnknownMetricError(_unknown(metric, {name for _, name, _ in groups}))
     return {
@@ -104,14 +115,20 @@ def _unknown(metric: str, known: set[str]) -> str:
 
 
 def _groups(
-    plans: Sequence[Plan], pools: Mapping[tuple[bytes, str], Pool]
+    plans: Sequence[Plan], pools: Mapping[tuple[bytes, str], Pool], n_h: Mapping[tuple[bytes, str], int]
 ) -> dict[tuple[str, str, str], list[_Version]]:
-    """Per (plan name, metric, kind) its versions, oldest first; a metric that changed its kind is two metrics."""
+    """Per (plan name, metric, kind and answer) its versions, oldest first.
+
+    A metric that changed its kind is two metrics, and so is a number that became optional: a mean over everybody, and
+    one over those that had a reading.
+    """
     groups: dict[tuple[str, str, str], list[_Version]] = {}
     for plan in plans:
         for name, metric in plan.metrics.items():
             pool = pools.get((plan.hash, name)) or Pool(metric)
-            groups.setdefault((plan.name, name, metric.kind), []).append(_Version(plan, pool))
+            groups.setdefault((plan.name, name, f"{metric.kind} {metric.mechanism.answer}"), []).append(
+                _Version(plan, pool, n_h.get((plan.hash, name)))
+            )
     return groups
 
 
@@ -133,9 +150,13 @@ def _metric_object(versions: Sequence[_Version]) -> dict[str, Any]:
         "plan_versions": [version.plan.version for version in counted],
         "versions": [_version_object(version) for version in counted],
         "contributors": combined.estimate.contributors,
+        # that the sums hold, more than contributors where each holds a sample of the metrics
+        "reports": sum(version.pool.reports for version in counted),
         "one_false_report": combined.influence,
         "one_broken_device": combined.reach,
-        "estimates": _rows(combined),
+        **epsilon_fields([(version.pool.metric, version.n_h) for version in counted], newest),
+        "population_interval": population_interval(combined),
+        "estimates": estimate_rows(combined, [version.pool.metric for version in used]),
     }
 
 
@@ -149,20 +170,6 @@ def _version_object(version: _Version) -> dict[str, Any]:
     }
 
 
-def _rows(combined: Combined) -> list[dict[str, Any]]:
-    estimate: Estimate = combined.estimate
-    columns = zip(combined.labels, estimate.values, estimate.standard_errors, estimate.interval(0.95), strict=True)
-    return [
-        {
-            "label": label,
-            "estimate": value,
-            "standard_error": error,
-            "ci95": [None, None] if interval is None else list(interval),
-        }
-        for label, value, error, interval in columns
-    ]
-
-
 def report_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
     """A report as one row per estimate, in COLUMNS."""
     return [
@@ -170,7 +177,10 @@ def report_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
             metric["plan"], metric["name"], metric["kind"], metric["mechanism"], metric["epsilon"],
             " ".join(str(version) for version in metric["plan_versions"]), metric["contributors"],
             row["label"], row["estimate"], row["standard_error"], *row["ci95"], metric["expires"],
-            metric["one_false_report"], metric["one_broken_device"],
+            metric["one_false_report"], metric["one_broken_device"], metric["reports"],
+            row["population_error"], *(end for name in INTERVALS[1:] for end in row[name]),
+            *(row[name] for name in VIEWS), *(metric[name] for name in EPSILONS),
+            metric["population_interval"], *(row[name] for name in SUMS),
         ]
         for metric in document["metrics"]
         for row in metric["estimates"]

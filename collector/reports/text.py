@@ -52,23 +52,30 @@ def to_json(document: object) -> str:
 
 def _json(value: object, line: str) -> str:
     """`line`: the line break and indentation that `value` stands at. json.dumps cannot write a float out."""
+    if isinstance(value, float) and math.isfinite(value):
+        return plain(value)
+    if isinstance(value, (str, int, float)) or value is None:
+        return _ENCODE(value)
     below = f"{line}  "
-    if isinstance(value, Mapping):
-        items = [f"{json.dumps(str(key), ensure_ascii=False)}: {_json(item, below)}" for key, item in value.items()]
+    if isinstance(value, dict):
+        items = [f"{_ENCODE(str(key))}: {_json(item, below)}" for key, item in value.items()]
         brackets = "{}"
     elif isinstance(value, (list, tuple)):
         items, brackets = [_json(item, below) for item in value], "[]"
-    elif isinstance(value, float) and math.isfinite(value):
-        return plain(value)
+    elif isinstance(value, Mapping):
+        return _json(dict(value), line)
     else:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return _ENCODE(value)
     return f"{brackets[0]}{below}{f',{below}'.join(items)}{line}{brackets[1]}" if items else brackets
+
+
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def plain(number: float | Decimal) -> str:
     """The shortest decimal that reads as this number again, written out: 0.000001, not 1e-06. A float has a point."""
     text = str(number)
-    if "e" not in text.lower():
+    if "e" not in text and "E" not in text:
         return text
     written = format(Decimal(text), "f")
     return written if isinstance(number, Decimal) or "." in written else f"{written}.0"

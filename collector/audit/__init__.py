@@ -1,0 +1,214 @@
+"""Black-box audit of a mechanism's shipped samplers: what two inputs' reports tell apart, with certainty.
+
+Rules of this room: a sampler is convicted only on evidence. For each ordered pair of inputs an event is chosen on one
+half of the reports and counted once on the other; Clopper and Pearson's bounds of the two probabilities give a
+certified lower bound on epsilon, and a bound above the claim convicts. `alpha` is split evenly over all pairs, events
+and both bounds (Bonferroni): a sampler that keeps its claim is convicted with probability at most `alpha` in total,
+whatever the events are. Entropy is an argument.
+What it does not do: acquit. No conviction means that no event among the views (`events`) gave a leak away at this many
+samples. Beside it stands the exact check of the shipped integers, `ratio_holds`: that proves the law, and the audit
+that the code draws it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from itertools import permutations
+from statistics import NormalDist
+
+from client_sdk.mechanisms import Entropy, Mechanism, Value
+from client_sdk.plan.model import Metric
+from collector.audit.binomial import lower_bound, upper_bound
+from collector.audit.draws import Draw, in_bulk, inputs_of, one_by_one
+from collector.audit.events import Event, Ints, Parts, View, best_events, score_of, views_of
+
+ALPHA = 1e-6
+"""Default chance that a whole audit convicts samplers that all keep their claims."""
+
+KINDS = 5
+"""Kinds of views: so many events are certified per ordered pair at most."""
+
+SAMPLES_MIN = 16
+CELLS_HELD = 1 << 27
+"""Elements of reports that are held at once, over all inputs: a wide report is sampled fewer times."""
+
+SINGLE_SHARE = 10
+SINGLE_COST = 60
+SINGLE_WORK = 1 << 21
+"""A tenth of the samples is made singly too. One such report costs about as much as this many elements, and so much
+work is done that way per metric at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one sampler's reports tell.
+
+    lower_bound: epsilon is at least this, up to alpha; 0 where nothing was told apart. event: what tells, of the two
+    inputs named. samples: reports of each input. fault: what no report may do at all, or None.
+    """
+
+    lower_bound: float
+    samples: int
+    event: str = ""
+    likely: Value = None
+    unlikely: Value = None
+    fault: str | None = None
+
+    def convicts(self, epsilon: Decimal) -> bool:
+        """Is the claimed epsilon refuted?"""
+        return self.fault is not None or self.lower_bound > float(epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerAudit:
+    """`perturb` or `perturb_many` of one metric."""
+
+    sampler: str
+    evidence: Evidence
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAudit:
+    """One metric of a plan: its claim, the exact law of its integers, and both samplers.
+
+    claimed: epsilon of one report. exact: ln of the largest ratio of the integers that ship; exact_holds: it is at
+    most the claim, in exact arithmetic.
+    """
+
+    name: str
+    mechanism: str
+    claimed: Decimal
+    exact: float
+    exact_holds: bool
+    samplers: tuple[SamplerAudit, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Nothing refutes the claim."""
+        return self.exact_holds and all(sampler.passed for sampler in self.samplers)
+
+
+def audit_metrics(
+    metrics: Sequence[Metric], entropy: Entropy, *, samples: int, alpha: float = ALPHA
+) -> Iterator[MetricAudit]:
+    """Every metric's both samplers, `samples` reports of each input (fewer where reports are wide or made singly).
+
+    alpha: for all of them together.
+    """
+    for metric in metrics:
+        yield audit_mechanism(
+            metric.mechanism,
+            inputs_of(metric),
+            entropy,
+            name=metric.name,
+            epsilon=metric.epsilon,
+            samples=samples,
+            alpha=alpha / len(metrics),
+        )
+
+
+def audit_mechanism(
+    mechanism: Mechanism,
+    inputs: Sequence[Value],
+    entropy: Entropy,
+    *,
+    samples: int,
+    epsilon: Decimal | None = None,
+    name: str = "",
+    alpha: float = ALPHA,
+) -> MetricAudit:
+    """The exact check and both samplers. epsilon: the claim, the mechanism's own unless given."""
+    claimed = mechanism.epsilon if epsilon is None else epsilon
+    width = mechanism.length * len(inputs)
+    affordable = SINGLE_WORK // (len(inputs) * (SINGLE_COST + mechanism.length))
+    single = max(SAMPLES_MIN, min(samples // SINGLE_SHARE, affordable))
+    draws: dict[str, tuple[Draw, int]] = {
+        "perturb_many": (in_bulk(mechanism, entropy), max(SAMPLES_MIN, min(samples, CELLS_HELD // width))),
+        "perturb": (one_by_one(lambda value: mechanism.perturb(value, entropy)), single),
+    }
+    audits = []
+    for sampler, (draw, n) in draws.items():
+        evidence = audit_sampler(draw, inputs, samples=n, alpha=alpha / len(draws), shape=mechanism)
+        audits.append(SamplerAudit(sampler, evidence, not evidence.convicts(claimed)))
+    ratio = mechanism.worst_ratio
+    return MetricAudit(name, mechanism.name, claimed, exact_epsilon(ratio), ratio_holds(ratio, claimed), tuple(audits))
+
+
+def audit_sampler(
+    draw: Draw, inputs: Sequence[Value], *, samples: int, alpha: float = ALPHA, shape: Mechanism | None = None
+) -> Evidence:
+    """The best evidence over all ordered pairs of inputs. ValueError for fewer than two inputs or 16 samples.
+
+    shape: reports must have its length, and elements within its bound.
+    """
+    if len(inputs) < 2 or samples < SAMPLES_MIN:
+        raise ValueError(f"an audit needs at least 2 inputs and {SAMPLES_MIN} samples, got {len(inputs)}, {samples}")
+    rows = draw(inputs, samples)
+    fault = None if shape is None else _fault(rows, shape)
+    parts = Parts(samples)
+    views = views_of(rows, parts)
+    share = alpha / (len(inputs) * (len(inputs) - 1) * KINDS * 2)
+    best = Evidence(0.0, samples, fault=fault)
+    for likely, unlikely in permutations(range(len(inputs)), 2):
+        for event, often, seldom in _counted(views, likely, unlikely, parts, share):
+            if often <= seldom * math.exp(best.lower_bound):  # no bound passes the ratio that was seen
+                continue
+            bound = _certified(often, seldom, parts.certifying, share)
+            if bound > best.lower_bound:
+                best = Evidence(bound, samples, str(event), inputs[likely], inputs[unlikely], fault)
+    return best
+
+
+def _counted(
+    views: Sequence[View], likely: int, unlikely: int, parts: Parts, share: float
+) -> Iterator[tuple[Event, int, int]]:
+    """The event chosen from each kind of view, and how often the two inputs' certifying reports have it."""
+    z = -NormalDist().inv_cdf(share)
+    for event in best_events(views, likely, unlikely, parts.choosing, z):
+        yield event, *event.counts(likely, unlikely)
+    for event in best_events(score_of(views, likely, unlikely, parts), 0, 1, parts.choosing, z):
+        yield event, *event.counts(0, 1)
+
+
+def _certified(often: int, seldom: int, n: int, share: float) -> float:
+    """ln of a ratio that P(event | likely) / P(event | unlikely) reaches, up to `share` for either probability."""
+    low = lower_bound(often, n, share)
+    return math.log(low / upper_bound(seldom, n, share)) if low > 0.0 else 0.0
+
+
+def _fault(rows: Sequence[Ints], shape: Mechanism) -> str | None:
+    if any(r.shape[1] != shape.length for r in rows):
+        return f"reports are not all {shape.length} elements long"
+    if any(int(r.max()) > shape.bound or int(r.min()) < -shape.bound for r in rows):
+        return f"an element lies beyond the bound {shape.bound}"
+    return None
+
+
+# --- the exact check ----------------------------------------------------------------------------------
+
+
+def ratio_holds(ratio: Fraction | float, epsilon: Decimal) -> bool:
+    """Is the largest ratio of the shipped integers at most e^epsilon?
+
+    A fraction is compared in exact arithmetic, with e^epsilon to 100 digits and cut. A float stands for lattice noise,
+    whose law is exact by construction: it may be the next above.
+    """
+    with localcontext(Context(prec=110)):
+        limit = epsilon.exp() * (1 - Decimal("1e-100"))
+        if isinstance(ratio, Fraction):
+            return Decimal(ratio.numerator) <= limit * ratio.denominator
+        return Decimal(ratio) <= limit * (1 + Decimal(2) ** -48)
+
+
+def exact_epsilon(ratio: Fraction | float) -> float:
+    """ln of a ratio, rounded up."""
+    with localcontext(Context(prec=60)):
+        exact = Fraction(ratio)
+        logarithm = (Decimal(exact.numerator) / Decimal(exact.denominator)).ln()
+        nearest = float(logarithm)
+        return nearest if Decimal(nearest) >= logarithm else math.nextafter(nearest, math.inf)
