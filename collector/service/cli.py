@@ -30,7 +30,10 @@ COMMANDS: Final = {
     "serve": "collect reports: the gRPC service",
     "report": "print estimates from the sums that were released",
     "privacy": "print what the devices have spent",
+    "price": "print what a setting costs before it is deployed",
+    "recompute": "compute every figure of an exported ledger again",
     "plan": "check a plan before it is published, or sign it",
+    "audit": "check that the installed mechanisms keep a plan's epsilon",
     "registrar": "certify devices' identities: run by another party than the collector",
     "access": "issue, list and revoke tokens for reading over the network",
     "health": "ask a running collector whether it serves",
@@ -40,6 +43,7 @@ COMMANDS: Final = {
 EXAMPLES = """examples:
   ldp-collector demo
   ldp-collector plan check plan.toml
+  ldp-collector audit --plan plan.toml
   ldp-collector serve --plan plan.toml --db sqlite:///collector.db --registrar-key registrar.pub \\
       --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
   ldp-collector report --db sqlite:///collector.db --since 2026-01-01 --format csv

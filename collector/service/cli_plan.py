@@ -1,4 +1,4 @@
-"""`ldp-collector plan ACTION`: check a plan before it is published, and sign it for devices that fetch it."""
+"""`ldp-collector plan ACTION`: check a plan before it is published, compare versions, sign it for devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Final
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.files import load_plan, load_plan_signature, signature_path
-from client_sdk.plan.check import check_plan, format_check
+from client_sdk.plan.check import check_plan
+from client_sdk.plan.check_text import format_check
+from client_sdk.plan.diff import diff_plans, format_diff
 from client_sdk.plan.signature import sign_plan
 from collector.service.cli_common import Subparsers, add_format, new_parser, print_json
 from collector.service.settings import MachineError
@@ -20,6 +22,7 @@ from collector.service.settings import MachineError
 EXAMPLE = """examples:
   ldp-collector plan check plan.toml
   ldp-collector plan check plan.toml --format json
+  ldp-collector plan diff plan.toml next.toml
   ldp-collector plan keygen operator.key
   ldp-collector plan sign plan.toml --key operator.key
 
@@ -29,12 +32,19 @@ whoever has it can give such devices any plan. `sign` writes plan.toml.sig: leav
 
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     """Register `plan` and its actions."""
-    group = new_parser(subparsers, "plan", "check a plan before it is published, or sign it", EXAMPLE)
+    group = new_parser(
+        subparsers, "plan", "check a plan before it is published, compare two versions, or sign one", EXAMPLE
+    )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "print epsilon per report, day, 30 days and year, and the standard errors to expect"
     check = new_parser(actions, "check", text, EXAMPLE)
     check.add_argument("file", type=Path, metavar="FILE", help="the plan, TOML")
     add_format(check, "table", "json")
+    text = "say what a new version breaks (exit 1 if anything) and what it costs a device's lifetime"
+    diff = new_parser(actions, "diff", text, EXAMPLE)
+    diff.add_argument("old", type=Path, metavar="OLD", help="the version that is in use, TOML")
+    diff.add_argument("new", type=Path, metavar="NEW", help="the version that is to follow, TOML")
+    add_format(diff, "table", "json")
     sign = new_parser(actions, "sign", "write an operator's signature beside a plan, as FILE.sig", EXAMPLE)
     sign.add_argument("file", type=Path, metavar="FILE", help="the plan, TOML")
     sign.add_argument("--key", type=Path, required=True, metavar="KEYFILE", help="the operator's key, from `keygen`")
@@ -56,6 +66,16 @@ def _check(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(format_check(check) + "\n")
     return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    """Exit 0 where nothing breaks, 1 where something does."""
+    diff = diff_plans(load_plan(args.old), load_plan(args.new))
+    if args.format == "json":
+        print_json(diff.as_dict())
+    else:
+        sys.stdout.write(format_diff(diff) + "\n")
+    return 1 if diff.breaks else 0
 
 
 def _sign(args: argparse.Namespace) -> int:
@@ -108,4 +128,9 @@ def _replace(path: Path, text: str) -> None:
             unfinished.unlink()
 
 
-ACTIONS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {"check": _check, "sign": _sign, "keygen": _keygen}
+ACTIONS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "check": _check,
+    "diff": _diff,
+    "sign": _sign,
+    "keygen": _keygen,
+}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.wire.messages import GetPrivacyRequest
 from client_sdk.wire.methods import GET_PRIVACY_METHOD
-from collector.reports import privacy
-from collector.reports.text import Cell
+from collector.accounting.figures import DELTA
+from collector.reports import fleet, privacy
+from collector.reports.text import Cell, plain
 from collector.service.cli_common import (
     Subparsers,
     add_format,
@@ -21,21 +24,37 @@ from collector.service.cli_common import (
     print_json,
     print_table,
 )
+from collector.service.cli_numbers import add_corrupt, add_delta
 from collector.service.remote import Remote, add_source, fetch, readable, remote_of, wrong_question
 
 EXAMPLE = """examples:
   ldp-collector privacy --db sqlite:///collector.db
+  ldp-collector privacy --db sqlite:///collector.db --window 30d --corrupt 0.5
   ldp-collector privacy --db sqlite:///collector.db --device 3f0c9f0e6c1b4f0f8d7f6b9d0c2a1e55
+  ldp-collector privacy --db sqlite:///collector.db --device 3f0c9f0e6c1b4f0f8d7f6b9d0c2a1e55 --ledger > ledger.json
   ldp-collector privacy --db sqlite:///collector.db --all --format csv > privacy.csv
   ldp-collector privacy --server collector.example:443 --access-token-file anna.token
 
 The rows show who takes part and when: keep them to those who need them. Over the network --device and --all are for
-operators."""
+operators, and the fleet's local epsilon is its closed form's, over the lifetime."""
 
 NOTE = (
     "Pure local epsilon by basic composition: the bound against somebody who sees every report unmasked. "
     "Windows are sliding, by the time of the charge; the lifetime never shrinks."
 )
+FIGURES_NOTE = (
+    "All hold for replacing one value. Local, pure: with certainty, against somebody who sees every report unmasked; "
+    "local: the same at delta {delta}; central: at delta {delta} {conditions}. "
+    "Windows are sliding, by the time of the charge; the lifetime never shrinks. "
+    "Reports that left a device and are in no sum, only the device's own ledger knows."
+)
+PERCENTILES_NOTE = "p95: 95 % of the devices have spent no more than that."
+PLAIN_SUM_NOTE = "{count:,} of them by the plain sum: a plan changed after sums were seen, or spending has no rows."
+MOST_FALLBACKS: Final = 20
+"""Rounds that are named under a table."""
+
+MOST_IN_WORDS: Final = 2
+"""Windows of which it says in words what they mean; the lifetime is the last."""
 
 
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
@@ -44,7 +63,13 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     add_source(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device", metavar="ID", help="one device: its windows and its lifetime")
-    which.add_argument("--all", action="store_true", help="one row per device")
+    which.add_argument("--all", action="store_true", help="one row per device, pure local epsilon only")
+    parser.add_argument(
+        "--window", choices=privacy.ALL_WINDOWS, help="beside the lifetime (default: of one device all, else none)"
+    )
+    add_delta(parser)
+    add_corrupt(parser, "as each plan says")
+    parser.add_argument("--ledger", action="store_true", help="with --device: its ledger as JSON, for `recompute`")
     add_format(parser, "table", "json", "csv")
 
 
@@ -52,6 +77,10 @@ def run(args: argparse.Namespace) -> int:
     """The distribution, one device, or all. An unknown device raises."""
     if args.raw_text and args.format != "csv":
         raise ConfigurationError("--raw-text goes with --format csv")
+    if args.ledger and args.device is None:
+        raise ConfigurationError("--ledger goes with --device: it is one device's")
+    if args.all and _assumes(args):
+        raise ConfigurationError("--all shows every window, at delta 0 and whoever colludes: leave the others out")
     remote = remote_of(args)
     if remote is None:
         _print(_from_store(args), args)
@@ -61,6 +90,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _assumes(args: argparse.Namespace) -> bool:
+    """Is more asked for than the lifetime as it is without a word?"""
+    return args.window is not None or args.delta != DELTA or args.corrupt is not None
+
+
+def _windows(args: argparse.Namespace) -> Sequence[str]:
+    """Those asked for, the lifetime always."""
+    if args.window is None:
+        return privacy.ALL_WINDOWS if args.device is not None else (privacy.LIFETIME,)
+    return tuple(dict.fromkeys((args.window, privacy.LIFETIME)))
+
+
 def _from_store(args: argparse.Namespace) -> Mapping[str, Any]:
     from collector.service import documents
     from collector.service.storage import CollectorStore
@@ -68,8 +109,13 @@ def _from_store(args: argparse.Namespace) -> Mapping[str, Any]:
     store = CollectorStore.open(args.db, read_only=True)
     try:
         if args.device is not None:
-            return documents.device_document(store, args.device.lower(), time.time())
-        return documents.all_devices_document(store, time.time()) if args.all else documents.fleet_document(store)
+            document = documents.device_document(store, args.device.lower(), time.time())
+            return _figured(document, args)
+        if args.all:
+            return documents.all_devices_document(store, time.time())
+        assumed = documents.Assumed(args.delta, args.corrupt)
+        with _progress() as progress:
+            return documents.exact_fleet_document(store, time.time(), _windows(args), assumed, progress)
     finally:
         store.close()
 
@@ -77,37 +123,96 @@ def _from_store(args: argparse.Namespace) -> Mapping[str, Any]:
 def _from_server(remote: Remote, args: argparse.Namespace) -> Mapping[str, Any]:
     if args.device == "":
         raise ConfigurationError("--device: give a device's id; --all lists them")
+    if args.device is None and _assumes(args):
+        raise ConfigurationError("--window, --delta and --corrupt go with --db or with --device")
     with wrong_question():
-        return fetch(remote, GET_PRIVACY_METHOD, GetPrivacyRequest((args.device or "").lower(), args.all))
+        document = fetch(remote, GET_PRIVACY_METHOD, GetPrivacyRequest((args.device or "").lower(), args.all))
+    return _figured(document, args) if args.device is not None else document
+
+
+def _figured(document: Mapping[str, Any], args: argparse.Namespace) -> Mapping[str, Any]:
+    if args.ledger:
+        return document
+    return privacy.with_figures(document, _windows(args), args.delta, args.corrupt)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr, where somebody looks at it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("histories", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# --- output -----------------------------------------------------------------------------------------
 
 
 def _print(document: Mapping[str, Any], args: argparse.Namespace) -> None:
-    if args.format == "json":
+    if args.ledger:
+        print_json(document["ledger"])
+    elif args.format == "json":
         print_json(document)
+    elif args.format == "csv":
+        _print_csv(document, args)
     elif args.device is not None:
-        rows = privacy.device_rows(document)
-        _print_rows(f"Device {document['device']}", privacy.DEVICE_COLUMNS, rows, args)
-        if args.format == "table":
-            _print_device_note(document)
+        _print_device(document)
     elif args.all:
-        _print_rows("Epsilon per device", privacy.ALL_COLUMNS, privacy.all_rows(document), args)
+        _print_table("Epsilon per device", privacy.ALL_COLUMNS, privacy.all_rows(document))
+        console().print(NOTE)
     else:
-        _print_rows("Lifetime epsilon per device", privacy.FLEET_COLUMNS, privacy.fleet_rows(document), args)
+        _print_fleet(document)
 
 
-def _print_device_note(document: Mapping[str, Any]) -> None:
-    console().print(
+def _print_csv(document: Mapping[str, Any], args: argparse.Namespace) -> None:
+    header: Sequence[str] = fleet.FLEET_COLUMNS
+    if args.device is not None:
+        header, rows = privacy.DEVICE_COLUMNS, privacy.device_rows(document)
+    elif args.all:
+        header, rows = privacy.ALL_COLUMNS, privacy.all_rows(document)
+    else:
+        rows = fleet.fleet_rows(document)
+    print_csv(header, rows, raw_text=args.raw_text)
+
+
+def _print_device(document: Mapping[str, Any]) -> None:
+    _print_table(f"Device {document['device']}", privacy.TABLE_COLUMNS, privacy.table_rows(document))
+    out, lifetime = console(), document["windows"][-1]
+    out.print(
         f"Periods {document['first_period'] or '-'} to {document['last_period'] or '-'}, "
-        f"{document['resent_reports']} of the reports sent again (charged once). Best certainty of a guess "
-        f"between two equally likely histories: {document['best_certainty']:.1%}."
+        f"{document['resent_reports']} of the reports sent again (charged once)."
     )
+    for row in document["windows"][-MOST_IN_WORDS:]:
+        words, n_h = document["in_words"][row["window"]], f"n_h {row['n_h']}, {row['central_method']}"
+        out.print(f"{row['window']}, who sees every report: {words['local']}.")
+        out.print(f"{row['window']}, who sees only sums ({n_h}): {words['central']}.")
+    for row in lifetime["fallback_rounds"][:MOST_FALLBACKS]:
+        where = f"round {row['round']}" if row["round"] else f"{row['reports']} older reports"
+        out.print(f"As local, because {row['reason'].replace('_', ' ')}: {where}, period {row['period'] or '-'}.")
+    if (more := len(lifetime["fallback_rounds"]) - MOST_FALLBACKS) > 0:
+        out.print(f"And {more} more, which --format json names.")
+    _print_note(out, document)
 
 
-def _print_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]], args: argparse.Namespace) -> None:
-    if args.format == "csv":
-        print_csv(header, rows, raw_text=args.raw_text)
-        return
+def _print_fleet(document: Mapping[str, Any]) -> None:
+    _print_table(f"Epsilon over {document['devices']:,} devices", fleet.TABLE_COLUMNS, fleet.table_rows(document))
     out = console()
-    words = [column.replace("_", " ") for column in header]
-    print_table(out, title, words, (["-" if cell is None else str(cell) for cell in row] for row in rows))
-    out.print(NOTE)
+    out.print(PERCENTILES_NOTE)
+    if count := document["windows"][-1]["by_plain_sum"]:
+        out.print(PLAIN_SUM_NOTE.format(count=count))
+    _print_note(out, document)
+
+
+def _print_note(out: Any, document: Mapping[str, Any]) -> None:
+    delta = plain(document["windows"][-1]["eps_delta"])
+    out.print(FIGURES_NOTE.format(delta=delta, conditions=document["conditions"]))
+
+
+def _print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    words = [column.replace("_", " ") if column not in {"n_h", "n_min"} else column for column in header]
+    print_table(console(), title, words, (["-" if cell is None else str(cell) for cell in row] for row in rows))

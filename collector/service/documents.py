@@ -6,12 +6,21 @@ who may ask is decided before (`gate`, `reporting`), and what the documents look
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
+from client_sdk.accounting.ledger import Ledger
 from client_sdk.errors import ConfigurationError
+from client_sdk.plan import Plan, parse_plan
+from collector.accounting import fleet
 from collector.accounting.basic import WINDOWS, Amount, DeviceSpending
+from collector.accounting.figures import DELTA
+from collector.accounting.fleet import Progress
 from collector.reports import all_devices, build_report, device_ledger, fleet_privacy
+from collector.reports.fleet import fleet_window, with_windows
+from collector.reports.privacy import LIFETIME, with_ledger
 from collector.service.storage import CollectorStore
 
 Document = Mapping[str, Any]
@@ -30,9 +39,55 @@ def report_document(store: CollectorStore, metric: str | None, since: int | None
     return build_report(plans, rows, since, until, metric)
 
 
-def fleet_document(store: CollectorStore) -> Document:
-    """The distribution of lifetimes over all devices. Raises StoreError."""
-    return fleet_privacy(store.lifetimes_micro_epsilon())
+def fleet_document(store: CollectorStore, now: float, delta: float = DELTA) -> Document:
+    """The distribution of lifetimes over all devices, by the closed form: its cost is one query. Raises StoreError."""
+    plans = _plans(store)
+    rhos = {plan.hash: fleet.micro_rho(plan) for plan in plans.values()}
+    sums = store.fleet_sums(now, LIFETIME, rhos)
+    row = fleet_window(LIFETIME, sums, fleet.closed_forms(sums, delta), None, delta=delta)
+    return with_windows(fleet_privacy(store.lifetimes_micro_epsilon()), [row])
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What figures hold for. corrupt: the share of each roster that colludes; None: as each plan says."""
+
+    delta: float = DELTA
+    corrupt: Fraction | None = None
+
+
+def exact_fleet_document(
+    store: CollectorStore, now: float, windows: Sequence[str], assumed: Assumed, progress: Progress | None = None
+) -> Document:
+    """The distribution in each window, exactly: minutes for a large fleet. Raises StoreError.
+
+    progress: called with (histories done, histories in all), window by window.
+    """
+    rows = [_exact_window(store, now, window, assumed, progress) for window in windows]
+    return with_windows(fleet_privacy(store.lifetimes_micro_epsilon()), rows)
+
+
+def _exact_window(
+    store: CollectorStore, now: float, window: str, assumed: Assumed, progress: Progress | None
+) -> dict[str, Any]:
+    known = _plans(store).values()
+    shares = {plan.hash: _share(plan, assumed) for plan in known}
+    sums = store.fleet_sums(now, window, {plan.hash: fleet.micro_rho(plan) for plan in known})
+    histories = store.fleet_histories(now, window, shares)
+    plans = _plans(store)  # after the histories: a plan that comes between is one too many, never one too few
+    found = fleet.fleet_figures(histories, plans, assumed.delta, progress)
+    local, central = ([(getattr(one, name), one.devices) for one in found] for name in ("eps_local", "eps_central"))
+    n_h = min((one.n_h for one in found if one.n_h is not None), default=None)
+    n_min = store.smallest_sum(now, window)
+    return fleet_window(window, sums, local, central, delta=assumed.delta, n_h=n_h, n_min=n_min)
+
+
+def _plans(store: CollectorStore) -> dict[str, Plan]:
+    return {plan.hash.hex(): parse_plan(plan.text) for plan in store.plans()}
+
+
+def _share(plan: Plan, assumed: Assumed) -> Fraction:
+    return plan.cohort.corrupt_fraction if assumed.corrupt is None else assumed.corrupt
 
 
 def all_devices_document(store: CollectorStore, now: float) -> Document:
@@ -41,24 +96,28 @@ def all_devices_document(store: CollectorStore, now: float) -> Document:
 
 
 def device_document(store: CollectorStore, device_id: str, now: float) -> Document:
-    """One device's ledger. Raises UnknownDeviceError, StoreError."""
+    """One device's ledger, and what its figures are computed from. Raises UnknownDeviceError, StoreError."""
     found = store.spending(now, device_id)
     if not found:
         raise UnknownDeviceError(
             f"--device {device_id[:64]!r}: no such device has a counted report here; --all lists those"
         )
-    return _ledger(store, found[0])
+    return _ledger(store, found[0], now)
 
 
 def own_document(store: CollectorStore, device_id: str, now: float) -> Document:
     """The same for the device itself, which may have nothing here yet. Raises StoreError."""
     found = store.spending(now, device_id)
     nothing = DeviceSpending(device_id, dict.fromkeys(WINDOWS, Amount(0, 0)), Amount(0, 0), 0)
-    return _ledger(store, found[0] if found else nothing)
+    return _ledger(store, found[0] if found else nothing, now)
 
 
-def _ledger(store: CollectorStore, spending: DeviceSpending) -> Document:
-    first, last = store.period_range(spending.device_id)
-    return device_ledger(
-        DeviceSpending(spending.device_id, spending.windows, spending.lifetime, spending.resent_reports, first, last)
+def _ledger(store: CollectorStore, spending: DeviceSpending, now: float) -> Document:
+    """No figure that takes longer than a query: whoever asks over the network computes those."""
+    device = spending.device_id
+    first, last = store.period_range(device)
+    document = device_ledger(
+        DeviceSpending(device, spending.windows, spending.lifetime, spending.resent_reports, first, last)
     )
+    ledger = store.ledger(now, device) or Ledger("collector", device, int(now), (), ()).with_stated()
+    return with_ledger(document, ledger, {plan.hash: plan.text for plan in store.plans()})

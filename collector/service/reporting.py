@@ -170,7 +170,7 @@ def _question(who: Caller, request: GetPrivacyRequest, now: float) -> Question:
     if who.role is Role.OPERATOR and request.device:
         return lambda store: documents.device_document(store, request.device, now)
     if who.role in {Role.OPERATOR, Role.ANALYST} and not request.all and not request.device:
-        return documents.fleet_document
+        return lambda store: documents.fleet_document(store, now)
     raise RejectionError(RejectionReason.NOT_ALLOWED)
 
 

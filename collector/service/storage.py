@@ -11,20 +11,25 @@ release under `min_size`, and deletes nothing by itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
+from client_sdk.accounting.ledger import Ledger
 from client_sdk.certificate import Role
 from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan
-from collector.accounting.basic import WINDOWS, DeviceSpending
+from collector.accounting.basic import WINDOWS, DeviceSpending, FleetHistory, FleetSum
 from collector.release import ReleasedSum
 from collector.service import migrations
+from collector.service import storage_fleet as fleet
+from collector.service import storage_folding as folding
 from collector.service import storage_forgetting as forgetting
+from collector.service import storage_histories as histories
 from collector.service import storage_reads as reads
 from collector.service import storage_tokens as tokens
 from collector.service import storage_writes as writes
@@ -153,14 +158,14 @@ class CollectorStore(SqliteStore):
             return folded, forgetting.drop_old_contributions(conn, int(now))
 
     def fold_spends(self, now: float, keep_s: int = MIN_KEPT_S) -> int:
-        """Garbage collection: spends older than `keep_s` go, the lifetime stays. Returns the rows dropped.
+        """Garbage collection: spends older than `keep_s` go; the lifetime stays, with what its figures are made of.
 
-        Raises ConfigurationError where `keep_s` is shorter than the longest window that is reported.
+        Returns the rows dropped. Raises ConfigurationError where `keep_s` is shorter than the longest window shown.
         """
         if keep_s < MIN_KEPT_S:
             raise ConfigurationError(f"spends must be kept for at least {MIN_KEPT_S} s, the longest window shown")
         with self._writing() as conn:
-            return writes.fold_spends(conn, int(now) - keep_s)
+            return folding.fold_spends(conn, int(now) - keep_s)
 
     # --- for the reports ------------------------------------------------------------------------
 
@@ -192,6 +197,32 @@ class CollectorStore(SqliteStore):
         """Per device with a counted report (or the one asked for) its windows up to `now` and its lifetime."""
         with self._reading() as conn:
             return reads.spending(conn, int(now), device_id)
+
+    def ledger(self, now: float, device_id: str) -> Ledger | None:
+        """What is booked for a device, as the document that it can be compared with; None: nothing is."""
+        with self._reading() as conn:
+            return histories.ledger_of(conn, device_id, int(now))
+
+    def fleet_sums(self, now: float, window: str, micro_rhos: Mapping[bytes, int]) -> list[FleetSum]:
+        """Over every device with a counted report: what the closed form is made of, like ones together.
+
+        micro_rhos: per plan, the zero-concentrated loss of one report in millionths.
+        """
+        with self._reading() as conn:
+            return fleet.fleet_sums(conn, int(now), window, micro_rhos)
+
+    def fleet_histories(self, now: float, window: str, corrupt: Mapping[bytes, Fraction]) -> list[FleetHistory]:
+        """Over every device with a counted report: what exact figures are made of, like ones together.
+
+        corrupt: per plan, the share of a roster that is assumed to collude.
+        """
+        with self._reading() as conn:
+            return fleet.fleet_histories(conn, int(now), window, corrupt)
+
+    def smallest_sum(self, now: float, window: str) -> int | None:
+        """Contributors of the smallest sum that was released in the window, over all metrics; None without one."""
+        with self._reading() as conn:
+            return fleet.smallest_sum(conn, int(now), window)
 
     def period_range(self, device_id: str) -> tuple[int | None, int | None]:
         """First and last period in which the device is counted."""

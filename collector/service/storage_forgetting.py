@@ -15,7 +15,7 @@ from collector.intake import expires_at
 from collector.service import tables as t
 from collector.service.storage_reads import opted_out
 
-_LEDGER = (t.spends, t.device_totals, t.blames)
+_LEDGER = (t.spends, t.folded_spends, t.device_totals, t.blames)
 
 
 def knows(conn: Connection, device: str) -> bool:

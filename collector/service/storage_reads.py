@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case, func, select
 
@@ -17,11 +17,13 @@ from collector.release import ReleasedSum
 from collector.service import tables as t
 from collector.service.storage_rows import DROPOUT_STEPS, Blamed, Contribution, RoundRecord, Standing
 
+T = TypeVar("T")
+
 CHUNK = 500
 """Values of one `IN` list: below every engine's smallest limit on bound values."""
 
 
-def chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
+def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """`values` in pieces that fit into an `IN` list."""
     for start in range(0, len(values), CHUNK):
         yield values[start : start + CHUNK]
@@ -93,8 +95,9 @@ def released_sums(conn: Connection, metric: str | None, since: int | None, until
 def _released(
     conn: Connection, table: Table, metric: str | None, since: int | None, until: int | None, *order: ColumnElement[int]
 ) -> Iterator[Row[Any]]:
-    c = table.c
-    query = select(table).where(*_window(c.period_start, since, until))
+    c, held = table.c, t.rounds.c
+    reports = held.contributors.label("reports")
+    query = select(table, reports).join(t.rounds, held.round == c.round).where(*_window(c.period_start, since, until))
     if metric is not None:
         query = query.where(c.metric == metric)
     yield from conn.execute(query.order_by(c.period_start, c.round, c.metric, *order))
@@ -103,7 +106,7 @@ def _released(
 def _released_sum(row: Row[Any], totals: Sequence[int]) -> ReleasedSum:
     return ReleasedSum(
         row.round, row.plan_hash, row.period_start, row.metric, tuple(totals),
-        row.contributors, row.roster, row.resent, row.delivery,
+        row.contributors, row.roster, row.resent, row.delivery, row.reports,
     )  # fmt: skip
 
 

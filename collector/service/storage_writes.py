@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, insert, select, update
 
 from client_sdk.accounting.budget import format_micro
 from client_sdk.errors import LocalProtocolError, PlanError
 from client_sdk.plan import Plan, parse_plan
+from client_sdk.plan.names import broken_names
 from client_sdk.plan.successor import raised_limit
+from collector.release import metric_contributors
 from collector.service import tables as t
-from collector.service.storage_reads import chunks, opted_out, report_costs
+from collector.service.storage_reads import chunks, opted_out
 from collector.service.storage_rows import (
     DROPOUT_STEPS,
     Contributor,
@@ -45,8 +47,10 @@ def put_plan(conn: Connection, plan: Plan, now: int) -> None:
                 f"plan.period: {plan.name!r} has had a period of {stored.period_s} s since version "
                 f"{stored.version}, not {plan.period_s} s; a plan's period never changes, take a new plan.name"
             )
+        known = parse_plan(stored.text)
         if stored.version < plan.version:
-            _refuse_raised_limits(parse_plan(stored.text), plan)
+            _refuse_raised_limits(known, plan)
+        _refuse_broken_names(known, plan)
     conn.execute(
         insert(t.plans).values(
             hash=plan.hash, name=plan.name, version=plan.version, period_s=plan.period_s, text=plan.text, added_at=now
@@ -64,6 +68,14 @@ def _refuse_raised_limits(earlier: Plan, plan: Plan) -> None:
         f"budget.{field}: {format_micro(now)} is above the {format_micro(before)} of version {earlier.version} "
         f"of {plan.name!r}; a version may lower a device's limits, never raise them; take a new plan.name"
     )
+
+
+def _refuse_broken_names(known: Plan, plan: Plan) -> None:
+    """A name that is given up is listed as removed and never used again: answers are combined by name over versions."""
+    earlier, later = sorted((known, plan), key=lambda one: one.version)
+    broken = broken_names(earlier, later)
+    if broken:
+        raise PlanError([f"{line} (plan {plan.name!r} version {later.version})" for line in broken])
 
 
 # --- one round --------------------------------------------------------------------------------------
@@ -145,19 +157,19 @@ def _insert_sums(conn: Connection, release: Release) -> None:
         "round": release.round_id,
         "plan_hash": release.plan.hash,
         "period_start": release.period_start,
-        "contributors": len(release.contributors),
         "roster": release.roster_size,
         "resent": release.resent,
         "delivery": release.delivery,
     }
+    held = metric_contributors(release.plan, release.totals, len(release.contributors))
     cells: list[dict[str, Any]] = []
     for metric, part in release.plan.slices.items():
-        totals = release.totals[part]
+        head, totals = {**base, "metric": metric, "contributors": held[metric]}, release.totals[part]
         if len(totals) > t.MAX_CELL_ROWS:
             packed = struct.pack(f"<{len(totals)}q", *totals)
-            conn.execute(insert(t.released_vectors).values(**base, metric=metric, length=len(totals), totals=packed))
+            conn.execute(insert(t.released_vectors).values(**head, length=len(totals), totals=packed))
         else:
-            cells += [{**base, "metric": metric, "cell": i, "total": int(x)} for i, x in enumerate(totals)]
+            cells += [{**head, "cell": i, "total": int(x)} for i, x in enumerate(totals)]
     if cells:
         conn.execute(insert(t.released_sums), cells)
 
@@ -179,7 +191,19 @@ def _insert_contributions(conn: Connection, release: Release) -> None:
     )
 
 
+def report_costs_by_metric(plan: Plan) -> Mapping[str, int]:
+    """What one report costs, metric by metric, micro-epsilon; together `plan.report_micro_epsilon`.
+
+    Where a report holds a sample of the metrics, one row for all of them: which were drawn, nobody here knows, and no
+    row may look as if it told.
+    """
+    if plan.sample_metrics is not None:
+        return {t.SAMPLED: plan.report_micro_epsilon}
+    return {name: metric.micro_epsilon for name, metric in plan.metrics.items()}
+
+
 def _insert_spends(conn: Connection, release: Release, contributors: Sequence[Contributor]) -> None:
+    costs = report_costs_by_metric(release.plan)
     conn.execute(
         insert(t.spends),
         [
@@ -189,20 +213,20 @@ def _insert_spends(conn: Connection, release: Release, contributors: Sequence[Co
                 "plan_hash": release.plan.hash,
                 "period_start": release.period_start,
                 "metric": name,
-                "micro_epsilon": metric.micro_epsilon,
+                "micro_epsilon": cost,
                 "round": release.round_id,
                 "charged_at": int(release.now),
                 "central_falls_back": contributor.resent,
             }
             for contributor in contributors
-            for name, metric in release.plan.metrics.items()
+            for name, cost in costs.items()
         ],
     )
 
 
 def _add_to_totals(conn: Connection, release: Release, contributors: Sequence[Contributor]) -> None:
     """The lifetime of each of `contributors`, in the same transaction as the rows that it sums up."""
-    cost = sum(metric.micro_epsilon for metric in release.plan.metrics.values())
+    cost = release.plan.report_micro_epsilon
     c = t.device_totals.c
     devices = [contributor.device_id for contributor in contributors]
     for chunk in chunks(devices):
@@ -221,21 +245,3 @@ def _add_to_totals(conn: Connection, release: Release, contributors: Sequence[Co
 def _no_total(device: str) -> dict[str, Any]:
     counts = ("reports", "resent_reports", "micro_epsilon", "folded_reports", "folded_micro_epsilon")
     return {"device": device, **dict.fromkeys(counts, 0)}
-
-
-# --- garbage collection -----------------------------------------------------------------------------
-
-
-def fold_spends(conn: Connection, before: int) -> int:
-    """Fold the spends charged before `before` into their devices' totals and drop the rows; how many went."""
-    old = t.spends.c.charged_at < before
-    reports = report_costs(old).subquery()
-    sums = select(reports.c.device, func.count(), func.sum(reports.c.cost)).group_by(reports.c.device)
-    for device, count, cost in conn.execute(sums).all():
-        c = t.device_totals.c
-        folded = {
-            "folded_reports": c.folded_reports + int(count),
-            "folded_micro_epsilon": c.folded_micro_epsilon + int(cost),
-        }
-        conn.execute(update(t.device_totals).where(c.device == device).values(folded))
-    return int(conn.execute(delete(t.spends).where(old)).rowcount)

@@ -28,6 +28,9 @@ from sqlalchemy import (
 MAX_CELL_ROWS = 4096
 """A metric with more cells than this is stored as one row of `released_vectors` per round."""
 
+SAMPLED = "*"
+"""In `spends.metric`: the report holds some of the plan's metrics. No metric has such a name."""
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -70,7 +73,9 @@ rounds = Table(
 
 
 def _released_columns() -> list[Column[object]]:
-    """What every released sum says of its round; `contributors` is the n to decode with."""
+    """What every released sum says of its round; `contributors` is the n to decode with: the reports that hold the
+    metric, which `rounds.contributors` is more than where the plan has reports hold a sample of its metrics.
+    """
     columns: list[Column[object]] = [
         Column("round", String(64), ForeignKey("rounds.round"), primary_key=True),
         Column("metric", String(255), primary_key=True),
@@ -141,7 +146,8 @@ spends = Table(
 )
 
 # Lifetime per device, never collected. `folded_*` is the part of it whose rows in `spends` are gone:
-# micro_epsilon = folded_micro_epsilon + sum(spends.micro_epsilon), at every commit.
+# micro_epsilon = folded_micro_epsilon + sum(spends.micro_epsilon), at every commit. What `folded_spends` does not
+# explain of it was folded before there was such a table: spent, and nobody can say for what.
 device_totals = Table(
     "device_totals",
     metadata,
@@ -151,6 +157,33 @@ device_totals = Table(
     Column("micro_epsilon", BigInteger, nullable=False),
     Column("folded_reports", BigInteger, nullable=False),
     Column("folded_micro_epsilon", BigInteger, nullable=False),
+)
+
+# What garbage collection keeps of spends whose rows are gone: enough for the lifetime's figures, and no more. Reports
+# of one device that hid in alike sums stand in one row, however many they were.
+folded_cohorts = Table(
+    "folded_cohorts",
+    metadata,
+    Column("cohort", LargeBinary(32), primary_key=True),  # digest of the other columns
+    Column("plan_hash", LargeBinary(32), ForeignKey("plans.hash"), nullable=False),
+    Column("delivery", String(16), nullable=False),
+    # At most what it was in each of the sums, without the resent ones; `least`: of the metric that the fewest held.
+    Column("contributors", Integer, nullable=False),
+    Column("least_contributors", Integer, nullable=False),
+    Column("roster", Integer, nullable=False),  # at least what it was in each of the sums
+    Column("metric_contributors", Text, nullable=False),  # JSON, like `contributors`; {} where all reports hold all
+)
+
+folded_spends = Table(
+    "folded_spends",
+    metadata,
+    Column("device", String(32), primary_key=True),
+    Column("cohort", LargeBinary(32), ForeignKey("folded_cohorts.cohort"), primary_key=True),
+    Column("central_falls_back", Boolean, primary_key=True),
+    Column("reports", BigInteger, nullable=False),
+    Column("micro_epsilon", BigInteger, nullable=False),
+    Column("first_charged_at", BigInteger, nullable=False),
+    Column("last_charged_at", BigInteger, nullable=False),
 )
 
 # Devices that opted out: nothing is booked for them any more, and they are never taken again. Only an id without a

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from client_sdk.errors import ConfigurationError
-from client_sdk.mechanisms import Value
+from client_sdk.folding import Reading
 from client_sdk.plan import Metric, Plan
 
 COHORT_TARGET = 100
@@ -27,7 +27,7 @@ MIN_DEVICES = 5
 SILENT_SHARE = 0.05
 """Generated devices that have no reading of a metric."""
 
-Readings = list[tuple[str, Value]]
+Readings = list[tuple[str, Reading]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +99,19 @@ def generated_fleet(plan: Plan, devices: int, seed: int = 20240601) -> Fleet:
 def _one_device(plan: Plan, rng: random.Random) -> Readings:
     readings: Readings = []
     for name, metric in plan.metrics.items():
-        if rng.random() < SILENT_SHARE:  # no reading: the plan's default speaks
+        if rng.random() < SILENT_SHARE:  # no reading: the plan's default speaks, or nothing does
             continue
-        draw = _number if metric.kind == "numeric" else _category
+        draw = _category if metric.kind == "categorical" else _number
         readings += [(name, draw(metric, rng)) for _ in range(rng.randint(1, 3))]
     return readings
 
 
-def _number(metric: Metric, rng: random.Random) -> Value:
+def _number(metric: Metric, rng: random.Random) -> Reading:
     lower, upper = float(metric.lower or 0), float(metric.upper or 0)
     return round(lower + (upper - lower) * 1.4 * rng.betavariate(2.0, 5.0), 2)
 
 
-def _category(metric: Metric, rng: random.Random) -> Value:
+def _category(metric: Metric, rng: random.Random) -> Reading:
     categories = list(metric.categories)
     if metric.other is not None:
         categories.append("something the plan does not list")
@@ -179,7 +179,7 @@ def _rows(stream: IO[str], path: Path, device_column: str, plan: Plan) -> Iterat
         ) from None
 
 
-def _usable(plan: Plan, name: str, value: Value) -> bool:
+def _usable(plan: Plan, name: str, value: Reading) -> bool:
     metric = plan.metrics[name]
     if isinstance(value, str):
         return value in metric.categories or metric.other is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,8 +11,11 @@ from typing import Any
 
 from client_sdk.accounting.budget import format_micro
 from client_sdk.mechanisms import Value
+from client_sdk.mechanisms.categories import CategoricalMechanism
+from client_sdk.mechanisms.histogram import Histogram
 from client_sdk.plan import Metric, Plan
 from collector.reports import build_report
+from collector.service.demo.judging import judged_errors
 from collector.service.demo.run import DeviceRun, FleetRun
 from collector.service.storage import CollectorStore
 
@@ -41,7 +45,7 @@ def build_result(plan: Plan, run: FleetRun, url: str, left_out: Mapping[str, int
     finally:
         store.close()
     contributors = [d for d in run.devices if d.device_id in counted]
-    metrics = [_with_truth(m, plan.metrics[m["name"]], contributors) for m in report["metrics"]]
+    metrics = [_with_truth(m, plan, contributors) for m in report["metrics"]]
     ok, verdict = _verdict(rounds, metrics, run.devices, collector_totals)
     document = {
         "devices": len(run.devices),
@@ -69,27 +73,62 @@ def _round_row(record: Any) -> dict[str, Any]:
     }
 
 
-def _with_truth(row: dict[str, Any], metric: Metric, contributors: Sequence[DeviceRun]) -> dict[str, Any]:
-    values = [d.truth[metric.name] for d in contributors]
-    truths = true_estimates(metric, values)
-    estimates = [{**e, "truth": t} for e, t in zip(row["estimates"], truths, strict=True)]
+def _with_truth(row: dict[str, Any], plan: Plan, contributors: Sequence[DeviceRun]) -> dict[str, Any]:
+    """Beside each estimate its truth. Which reports held a metric that is sampled, nobody knows: then it is that of
+    all contributors, of whom those that held it are a random part, and the population's error is the one to judge by;
+    `judged_error` is what that comes to, see `judging`.
+    """
+    metric = plan.metrics[row["name"]]
+    truths = true_estimates(metric, [d.truth[metric.name] for d in contributors])
+    share = 1.0 if plan.sample_metrics is None or not contributors else row["contributors"] / len(contributors)
+    sampled = plan.sample_metrics is not None
+    shown = [
+        truth * share if truth is not None and is_count else truth
+        for truth, is_count in zip(truths, _are_counts(metric), strict=True)
+    ]
+    errors = judged_errors(metric, row["estimates"], shown, row["contributors"], sampled=sampled)
+    estimates = [
+        {**e, "truth": truth, "judged_by": "population_error" if sampled else "standard_error", "judged_error": error}
+        for e, truth, error in zip(row["estimates"], shown, errors, strict=True)
+    ]
     return {**row, "estimates": estimates}
 
 
+def _are_counts(metric: Metric) -> list[bool]:
+    answer, rows = metric.mechanism.answer, len(metric.mechanism.labels)
+    return [answer == "counts" or (answer == "optional_mean" and place == 1) for place in range(rows)]
+
+
 def true_estimates(metric: Metric, values: Sequence[Value]) -> list[float | None]:
-    """The mean of the values, or one count per category: what a perfect estimator would print."""
-    if not values:
-        return [None] * len(metric.mechanism.labels)
-    if metric.kind == "numeric":
-        return [sum(float(v) for v in values) / len(values)]
-    return [float(sum(v == label for v in values)) for label in metric.mechanism.labels]
+    """What a perfect estimator would print for these values, None for no reading: a row per label."""
+    labels = metric.mechanism.labels
+    known = [value for value in values if value is not None]
+    if not values or (not known and metric.mechanism.answer != "counts"):
+        return [None] * len(labels)
+    if metric.mechanism.answer == "counts":
+        counts = Counter(_code(metric, value) for value in values)
+        return [float(counts[place]) for place in range(len(labels))]
+    numbers = sorted(float(value) for value in known)
+    if metric.mechanism.answer == "quantiles":
+        return [numbers[min(int(q * len(numbers)), len(numbers) - 1)] for q in metric.quantiles]
+    mean = sum(numbers) / len(numbers)
+    return [mean] if metric.mechanism.answer == "mean" else [mean, float(len(numbers))]
+
+
+def _code(metric: Metric, value: Value) -> int:
+    """The place of the label that a value counts under."""
+    mechanism = metric.mechanism
+    if isinstance(mechanism, (CategoricalMechanism, Histogram)):
+        return mechanism.code(value)
+    raise TypeError(f"{mechanism.name} has no labels for values")
 
 
 def standard_errors_off(estimate: Mapping[str, Any]) -> float | None:
-    """|estimate - truth| in standard errors; None without an estimate."""
-    if estimate["estimate"] is None or estimate["truth"] is None or not estimate["standard_error"]:
+    """|estimate - truth| in the errors that it is judged by; None where it is not judged."""
+    error = estimate["judged_error"]
+    if not error:
         return None
-    return float(abs(estimate["estimate"] - estimate["truth"]) / estimate["standard_error"])
+    return float(abs(estimate["estimate"] - estimate["truth"]) / error)
 
 
 def _verdict(
@@ -100,18 +139,24 @@ def _verdict(
 ) -> tuple[bool, str]:
     released = [r for r in rounds if r["outcome"] == "released"]
     reports = sum(r["contributors"] for r in released)
-    offs = [off for m in metrics for e in m["estimates"] if (off := standard_errors_off(e)) is not None]
-    if not released or not offs:
+    offs = [
+        (off, f"{m['name']} {e['label']}")
+        for m in metrics
+        for e in m["estimates"]
+        if (off := standard_errors_off(e)) is not None
+    ]
+    if not released:
         return False, f"FAILED: nothing was released ({len(rounds)} rounds)"
-    worst = max(offs)
+    worst, which = max(offs, default=(0.0, ""))
     if worst > MAX_STANDARD_ERRORS:
-        return False, f"FAILED: an estimate lies {worst:.1f} standard errors from its truth"
+        return False, f"FAILED: an estimate ({which}) lies {worst:.1f} standard errors from its truth"
     undercharged = sum(d.spent_micro_epsilon < collector_totals[d.device_id] for d in devices)
     if undercharged:
         return False, f"FAILED: {undercharged} devices booked less epsilon than the collector did"
+    judged = f"every estimate lies within {MAX_STANDARD_ERRORS:.0f} standard errors of its truth (worst {worst:.1f})"
     return True, (
         f"OK: {len(released)} of {len(rounds)} rounds released {reports} reports; "
-        f"every estimate lies within {MAX_STANDARD_ERRORS:.0f} standard errors of its truth (worst {worst:.1f})"
+        f"{judged if offs else 'no row is judged: quantiles, smoothed numbers and rows without an answer are not'}"
     )
 
 

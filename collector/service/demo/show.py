@@ -51,19 +51,28 @@ def _metric_table(metric: Mapping[str, Any]) -> Table:
     title = f"{metric['name']}: {metric['mechanism']}, epsilon {plain(metric['epsilon'])}, n = {metric['contributors']}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("value")
-    for column in ("estimate", "SE", "95 % interval", "truth", "off by"):
+    sampled = any(e["judged_by"] == "population_error" for e in metric["estimates"])
+    for column in ("estimate", "SE (population)" if sampled else "SE", "95 % interval", "truth", "off by"):
         table.add_column(column, justify="right", no_wrap=True)
     for e in metric["estimates"]:
-        if e["estimate"] is None:
-            table.add_row(e["label"], "-", "-", "-", "-", "-")
-            continue
-        low, high = e["ci95"]
-        off = standard_errors_off(e)
+        off, (low, high) = standard_errors_off(e), e["population_ci95" if sampled else "ci95"]
+        error = e[e["judged_by"]] if e["judged_error"] is None else e["judged_error"]  # the one that `off` is in
         table.add_row(
-            e["label"], f"{e['estimate']:,.2f}", f"{e['standard_error']:,.2f}", f"{low:,.2f} .. {high:,.2f}",
-            "-" if e["truth"] is None else f"{e['truth']:,.2f}", "-" if off is None else f"{off:.1f} SE",
+            _label(e), _number(e["estimate"] if e["smoothed"] is None else e["smoothed"]),
+            _number(error), "-" if low is None else f"{low:,.2f} .. {high:,.2f}",
+            _number(e["truth"]), "-" if off is None else f"{off:.1f} SE",
         )  # fmt: skip
     return table
+
+
+def _label(estimate: Mapping[str, Any]) -> str:
+    """With what the number is, where it is not unbiased."""
+    kind = estimate["estimator"]
+    return str(estimate["label"]) if kind == "unbiased" else f"{estimate['label']} ({kind})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}"
 
 
 def _print_privacy(privacy: Mapping[str, Any], console: Console) -> None:
