@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 from typing import TypeVar
 
 Outcome = TypeVar("Outcome")
@@ -54,3 +55,29 @@ def complete_law(
             else:
                 law[outcome] = law.get(outcome, Decimal(0)) + mass
     return law, missing
+
+
+def exact_law(run: Callable[[Callable[[Sequence[Fraction]], int]], Outcome]) -> dict[Outcome, Fraction]:
+    """{outcome: probability} in exact arithmetic, of a procedure that always ends. See `complete_law`."""
+
+    def weighed(choose: Choose) -> tuple[Outcome, Fraction]:
+        mass = Fraction(1)
+
+        def pick(weights: Sequence[Fraction]) -> int:
+            nonlocal mass
+            picked = choose([Decimal(weight > 0) for weight in weights])
+            mass *= weights[picked]
+            return picked
+
+        return run(pick), mass
+
+    law: dict[Outcome, Fraction] = {}
+    for (outcome, mass), paths in complete_law(weighed, cutoff=Decimal(-1))[0].items():
+        law[outcome] = law.get(outcome, Fraction(0)) + mass * int(paths)
+    return {outcome: mass for outcome, mass in law.items() if mass}
+
+
+def e_to(epsilon: Decimal) -> Fraction:
+    """e^epsilon, rounded down at its 110th digit: what a ratio may not exceed."""
+    with localcontext(Context(prec=120)):
+        return Fraction(epsilon.exp() * (1 - Decimal("1e-110")))

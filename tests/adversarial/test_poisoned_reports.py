@@ -67,7 +67,7 @@ def report(category: int, share: int = 500) -> list[int]:
 # case H05
 def test_one_false_report_among_a_thousand() -> None:
     """Nobody is in category 0. One device says it is; two hundred false reports would have given about 1,248."""
-    honest = CATEGORY.perturb_codes(np.arange(1000) % 9 + 1, SeededEntropy(b"honest")).sum(axis=0)
+    honest = CATEGORY.total_of(CATEGORY.perturb_codes(np.arange(1000) % 9 + 1, SeededEntropy(b"honest")))
     counted = CATEGORY.estimate([int(n) + 200 * (i == 0) for i, n in enumerate(honest)], 1200).values[0]
     once = CATEGORY.estimate([int(n) + (i == 0) for i, n in enumerate(honest)], 1001).values[0]
     none = CATEGORY.estimate([int(n) for n in honest], 1000).values[0]

@@ -60,7 +60,7 @@ def test_randomized_response(k: int) -> None:
         lambda: [stream(block * bytes_each) for _ in range(N // block)],
     )
     print(
-        f"\nk-RR, k={k}, codes to one-hot: {N / reports_s / 1e6:.0f} M reports/s, "
+        f"\nk-RR, k={k}, codes to reported places: {N / reports_s / 1e6:.0f} M reports/s, "
         f"{keystream_s / reports_s:.2f} x the keystream bound ({N / keystream_s / 1e6:.0f} M/s)"
     )
 

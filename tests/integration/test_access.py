@@ -43,7 +43,7 @@ from tests.integration.callers import (
     token,
 )
 from tests.integration.participants import until
-from tests.unit.collector.service.stores import device, make_plan, make_release
+from tests.unit.collector.service.stores import PERIOD, device, make_plan, make_release
 
 UNAUTHENTICATED = Refused(grpc.StatusCode.UNAUTHENTICATED, "who is calling was not proven")
 DENIED = Refused(grpc.StatusCode.PERMISSION_DENIED, "not allowed for this caller")
@@ -153,7 +153,8 @@ async def test_no_work_is_done_for_a_device_that_asks_about_others(
             real = getattr(CollectorStore, name)
             monkeypatch.setattr(CollectorStore, name, lambda *a, **k: (asked.append(name), real(*a, **k))[1])
 
-        for name in ("spending", "period_range", "lifetimes_micro_epsilon", "access_tokens", "plans", "released_sums"):
+        fleets = "lifetimes_micro_epsilon", "fleet_sums", "fleet_histories"
+        for name in ("spending", "period_range", "ledger", *fleets, "access_tokens", "plans", "released_sums"):
             note(name)
         heard = []
         async with aio.insecure_channel(service.address) as channel:
@@ -164,7 +165,7 @@ async def test_no_work_is_done_for_a_device_that_asks_about_others(
             assert asked == [], "nothing was looked up for either"
             mine = assertion_metadata(ME, GET_PRIVACY_METHOD.path, service.address)
             await document(channel, GET_PRIVACY_METHOD, GetPrivacyRequest(), mine)
-            assert asked == ["spending", "period_range"], "this is what a look-up is"
+            assert asked == ["spending", "period_range", "ledger", "plans"], "this is what a look-up is"
 
 
 async def test_a_device_reads_its_own_ledger(tmp_path: Path) -> None:
@@ -286,9 +287,38 @@ async def test_documents_are_those_of_the_command_line(
                     out, err = capsys.readouterr()
                     assert (status, err) == (0, "")
                     said.append(out)
+                if command == ["privacy"]:  # over the network no more than the closed form
+                    assert said[1] != said[0] != ""
+                    continue
                 assert said[0] == said[1]
                 assert len(said[0]) > 50
         assert service.monitor.snapshot()["documents"] == 12
+
+
+async def test_a_fleets_figures_over_the_network_cost_one_query_and_bound_the_exact_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collector.service import cli
+
+    plan = make_plan()
+    async with reading_collector(tmp_path, plan) as service:
+        for day in range(4):
+            service.store.store_release(make_release(plan, f"r{day}", period_start=PERIOD - day * 86_400))
+        analyst = tmp_path / "analyst.token"
+        analyst.write_text(token(service, Role.ANALYST) + "\n")
+        over_network = ["--server", service.address, "--insecure", "--access-token-file", str(analyst)]
+        from_store = ["privacy", "--db", str(tmp_path / "collector.db"), "--format", "json"]
+        assert await asyncio.to_thread(cli.main, from_store) == 0
+        (exact,) = json.loads(capsys.readouterr().out)["windows"]
+        monkeypatch.delattr(CollectorStore, "fleet_histories")
+        assert await asyncio.to_thread(cli.main, ["privacy", *over_network, "--format", "json"]) == 0
+        (heard,) = json.loads(capsys.readouterr().out)["windows"]
+        assert (heard["method"], heard["eps_central"], heard["n_h"]) == ("closed form", None, None)
+        assert exact["eps_local"]["max"] <= heard["eps_local"]["max"] <= heard["eps_local_pure"]["max"] == 8.0
+        assert heard["eps_local_pure"] == exact["eps_local_pure"]
+        for more in (["--window", "7d"], ["--delta", "0.1"], ["--corrupt", "0"]):
+            assert await asyncio.to_thread(cli.main, ["privacy", *over_network, *more]) == 2
+            assert "go with --db or with --device" in capsys.readouterr().err
 
 
 async def test_long_documents_travel_in_pieces(tmp_path: Path) -> None:

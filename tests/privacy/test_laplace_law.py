@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import pytest
 
-from client_sdk.mechanisms import laplace
+from client_sdk.mechanisms import laplace, lattice
 from client_sdk.mechanisms.laplace import Laplace
 from tests.entropy import Untouched
 
@@ -48,7 +48,7 @@ def output_law(mech: Laplace, value: float, monkeypatch: pytest.MonkeyPatch) -> 
                 assert scale == mech.levels / Fraction(mech.epsilon), "r^-levels is e^epsilon at this scale only"
                 return noise
 
-            monkeypatch.setattr(laplace, "bernoulli", rounding)
+            monkeypatch.setattr(lattice, "bernoulli", rounding)
             monkeypatch.setattr(laplace, "discrete_laplace", drawn)
             (output,) = mech.perturb(value, Untouched())
             share = seen[0] if up else 1 - seen[0]

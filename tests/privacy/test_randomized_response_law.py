@@ -66,7 +66,7 @@ def test_largest_ratio_over_all_inputs_and_outputs(k: int, epsilon: str) -> None
     worst = max(max(law[y] for law in laws) / min(law[y] for law in laws) for y in range(k))
     if k <= 5:
         assert worst == max(a[y] / b[y] for a, b in permutations(laws, 2) for y in range(k))
-    assert worst <= Fraction(e_to(epsilon) * (1 - Decimal("1e-110")))
+    assert worst == mech.worst_ratio <= Fraction(e_to(epsilon) * (1 - Decimal("1e-110")))
 
 
 @pytest.mark.parametrize(("k", "epsilon"), SETTINGS)
@@ -101,12 +101,13 @@ def test_vectorised_lies_are_uniform_over_all_words(k: int, monkeypatch: pytest.
     size = 1 << 16
     truth = 1
     stream = AllCells(np.full(size, 2**64 - 1, "<u8"), np.arange(size, dtype="<u2"))
-    rows = np.zeros((size, k), np.uint8)
-    mech._fill(rows, np.full(size, truth), stream)
-    assert rows.sum(axis=1).tolist() == [1] * size
+    answers = mech._answers(np.full(size, truth), stream)
+    rows = mech.rows(answers)
+    assert (rows.shape, rows.sum(axis=1).tolist()) == ((size, k), [1] * size)
     redrawn = stream.beyond[0] if stream.beyond else 0
     assert redrawn == size % (k - 1), "as many as do not divide evenly"
     counts = rows.sum(axis=0, dtype=np.int64)
+    assert (mech.total_of(answers) == counts).all()
     assert counts[truth] == 0
     lies = np.delete(counts, truth)
     assert lies.max() - lies.min() <= redrawn
@@ -116,9 +117,8 @@ def test_vectorised_lies_are_uniform_over_all_words(k: int, monkeypatch: pytest.
 def test_vectorised_keep_compares_the_same_integer() -> None:
     mech = mechanism(4, "0.5")
     words = np.array([0, mech.keep - 1, mech.keep, 2**64 - 1], "<u8")
-    rows = np.zeros((4, 4), np.uint8)
-    mech._fill(rows, np.full(4, 2), AllCells(words, np.full(4, 40000, "<u2")))
-    assert (rows.argmax(axis=1) == 2).tolist() == [True, True, False, False]
+    answers = mech._answers(np.full(4, 2), AllCells(words, np.full(4, 40000, "<u2")))
+    assert (answers == 2).tolist() == [True, True, False, False]
 
 
 SHARES: list[tuple[int, str, float, float, float, float]] = [
@@ -137,7 +137,7 @@ def test_shares_over_many_reports(
     n = 200_000 if many else 20_000
     entropy: Callable[[int], bytes] = seeded(f"A07 {k} {many}")
     if many:
-        totals = mech.perturb_codes(np.zeros(n, np.int64), entropy).sum(axis=0, dtype=np.int64).tolist()
+        totals = mech.total_of(mech.perturb_codes(np.zeros(n, np.int64), entropy)).tolist()
         widen = 1.0
     else:
         reports = [mech.perturb("c0", entropy) for _ in range(n)]

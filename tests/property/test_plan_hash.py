@@ -149,6 +149,22 @@ CHANGES = [
     ("metrics.network", "on_device", '"first"'),
     ("metrics.network", "expires", "2027-01-01"),
     ("registrar", "address", '"r:1"\nkey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"'),
+    ("metrics.cold_start_ms", "mechanism", '"hybrid"'),
+    ("metrics.cold_start_ms", "mechanism", '"one_bit"'),
+    ("metrics.cold_start_ms", "optional", "true"),
+    ("metrics.cold_start_ms", "optional", "true\npresence_share = 0.5"),
+    ("metrics.network", "mechanism", '"hadamard"'),
+    ("metrics.network", "optional", "true"),
+    ("metrics.network", "removed", '["ethernet"]'),
+    ("metrics.network", "removed", '["ethernet", "bluetooth"]'),
+    ("metrics.cold_start_ms", "kind", '"histogram"'),
+    ("metrics.cold_start_ms", "kind", '"histogram"\nbins = 10'),
+    ("metrics.cold_start_ms", "kind", '"histogram"\nbins = 10\nmechanism = "hadamard"'),
+    ("metrics.cold_start_ms", "kind", '"quantiles"'),
+    ("metrics.cold_start_ms", "kind", '"quantiles"\nquantiles = [0.5]'),
+    ("plan", "sample_metrics", "1"),
+    ("plan", "sample_metrics", "2"),
+    ("plan", "removed_metrics", '["old"]'),
     ("metrics.more", "kind", '"numeric"\nlower = 0\nupper = 1\nepsilon = 1'),
 ]
 
@@ -187,3 +203,57 @@ def test_labels_stand_in_utf8_with_only_quotes_and_backslashes_escaped() -> None
     form = canonical_form(parse_plan(written(changed)))
     assert '["wäi\\"fi","a\\\\b","日本"]' in form
     assert json.loads(form)["metrics"]["network"]["categories"] == ['wäi"fi', "a\\b", "日本"]
+
+
+EVERY_OLD_FIELD = """
+[plan]
+name = "app-health"
+version = 3
+period = "1h"
+max_delay = "7d"
+upload_window = "5m"
+[cohort]
+min_size = 20
+target_size = 300
+max_wait = "1m"
+corrupt_fraction = 0.2
+dropout_fraction = 0.05
+[budget]
+lifetime = 100.5
+rolling_24h = 4
+[delivery]
+resend = "never"
+[registrar]
+address = "registrar.example:443"
+key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+[metrics.a]
+kind = "numeric"
+mechanism = "laplace"
+lower = -0.25
+upper = 1e3
+levels = 65536
+epsilon = 0.125
+on_device = "mean"
+default = 7
+expires = 2027-01-01
+[metrics.b]
+kind = "categorical"
+mechanism = "randomized_response"
+categories = ["ä", "b\\"", "c"]
+default = "c"
+epsilon = 3
+on_device = "sample"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "pinned"),
+    [
+        (written(PLAN), "2f891c4f8f73a68db0cf0796eac0b29bc3f7598cfa40eb3536901868841d91b8"),
+        (EVERY_OLD_FIELD, "88a776c13dae6c93743eabef708a68a8b68889c3325baec90a6261a67b52c35f"),
+    ],
+    ids=["base", "every old field"],
+)
+def test_no_later_field_has_changed_the_hash_of_an_earlier_plan(text: str, pinned: str) -> None:
+    """Hashes as they were before the catalogue came: devices in the field hold such plans."""
+    assert parse_plan(text).hash.hex() == pinned

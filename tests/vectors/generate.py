@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.vectors import certificates, messages, primitives, refusals, rounds, shares, trees
+from tests.vectors import certificates, messages, plans, primitives, refusals, rounds, shares, trees
 from tests.vectors.layout import FOLDER, as_text
 
 FILES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -26,6 +26,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "round": rounds.round_document,
     "refusals": refusals.refusals_document,
     "sparse_round": rounds.sparse_document,
+    "plans": plans.plans_document,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from client_sdk.wire import deletion_pb2, enrolment_pb2, plan_pb2, secagg_pb2
 from client_sdk.wire.secagg_pb2 import CollectorMessage, ParticipantMessage
 from tests.hypergeometric import Oracle
+from tests.vectors import plan_reading
 from tests.vectors import reading as r
 from tests.vectors.layout import load, raw
 from tests.vectors.member import Member, unhex
@@ -27,7 +29,7 @@ def ids(entry: Any) -> str:
 
 
 def test_the_reading_knows_nothing_of_the_sdk_but_generated_code() -> None:
-    for name in ("reading", "member"):
+    for name in ("reading", "member", "plan_reading"):
         tree = ast.parse((FOLDER / f"{name}.py").read_text())
         found = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         found |= {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
@@ -440,3 +442,45 @@ def test_messages_say_what_their_fields_say(one: dict[str, Any]) -> None:
     inner = getattr(outer, outer.WhichOneof("message")) if outer.DESCRIPTOR.oneofs else outer
     assert inner.DESCRIPTOR.name == one["kind"]
     assert plain(inner) == one["fields"]
+
+
+# --- plans.json --------------------------------------------------------------------------------------
+
+PLANS = load("plans")
+
+
+@pytest.mark.parametrize("one", PLANS["plans"], ids=ids)
+def test_plans(one: dict[str, Any]) -> None:
+    for text in one["texts"]:
+        plan = plan_reading.read(text)
+        assert plan_reading.canonical(plan, one["mechanisms"]) == one["canonical"]
+        assert plan_reading.report_price(plan) == one["report_micro_epsilon"]
+        for name, table in plan["metrics"].items():
+            named = table.get("mechanism", "auto")
+            assert one["mechanisms"][name] == named or named == "auto"
+    assert plan_reading.sha256(one["canonical"]) == one["hash"]
+
+
+@pytest.mark.parametrize("one", PLANS["plans"], ids=ids)
+def test_where_a_plans_metrics_stand(one: dict[str, Any]) -> None:
+    plan, at = plan_reading.read(one["texts"][0]), 0
+    for name in sorted(plan["metrics"]):
+        first, end = one["places"][name]
+        wanted = plan_reading.elements(plan["metrics"][name], one["mechanisms"][name])
+        assert (first, wanted or end - first) == (at, end - first)
+        at = end + (name in one["counts"])
+        assert one["counts"].get(name, end) == end
+    assert (at, len(one["counts"])) == (
+        one["elements"], len(plan["metrics"]) if "sample_metrics" in plan["plan"] else 0,
+    )  # fmt: skip
+
+
+def test_plans_of_every_kind_and_with_every_new_field_are_there() -> None:
+    forms = [json.loads(one["canonical"]) for one in PLANS["plans"]]
+    fields = {(table["kind"], name) for form in forms for table in form["metrics"].values() for name in table}
+    assert {kind for kind, _ in fields} == {"numeric", "categorical", "histogram", "quantiles"}
+    assert {name for _, name in fields} >= {
+        "edges", "bins", "quantiles", "optional", "presence_share", "removed", "mechanism", "default", "expires",
+    }  # fmt: skip
+    assert {name for form in forms for name in form["plan"]} >= {"sample_metrics", "removed_metrics"}
+    assert len({one["hash"] for one in PLANS["plans"]}) == len(PLANS["plans"])

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from client_sdk.certificate import CertificateError, Role, check
-from client_sdk.errors import AbortReason, RejectionError, RemoteProtocolError, RoundAbortedError, WireError
+from client_sdk.errors import AbortReason, PlanError, RejectionError, RemoteProtocolError, RoundAbortedError, WireError
 from client_sdk.identity import IdentityKey, is_valid_public_key, verify
+from client_sdk.plan import canonical_form, parse_plan
 from client_sdk.secagg import dealing, keys, merkle, shamir
 from client_sdk.secagg import messages as m
 from client_sdk.secagg.parameters import RoundRules
@@ -263,3 +264,19 @@ def test_a_wrong_share_is_an_erasure_and_held_against_its_sender() -> None:
         machine.close()
     assert (caught.value.reason, caught.value.have) == (AbortReason.TOO_FEW_RESPONSES, 3)
     assert machine.blamed == (Blame(1, Fault.WRONG_SHARE),)
+
+
+@pytest.mark.parametrize("one", load("plans")["plans"], ids=ids)
+def test_plans(one: dict[str, Any]) -> None:
+    for text in one["texts"]:
+        plan = parse_plan(text)
+        assert (canonical_form(plan), plan.hash.hex()) == (one["canonical"], one["hash"])
+        assert plan.length == one["elements"]
+
+
+@pytest.mark.parametrize("one", load("plans")["refused"], ids=ids)
+def test_texts_that_are_no_plan(one: dict[str, Any]) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse_plan(one["text"])
+    assert [line.split(":")[0] for line in caught.value.problems] == one["fields"]
+    assert one["fields"]

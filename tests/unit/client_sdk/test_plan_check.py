@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
+from client_sdk.errors import PlanError
 from client_sdk.plan import check_plan, format_check, parse_plan
 
 PLAN = """
@@ -35,6 +37,18 @@ epsilon = 1.0
 
 def plan_text(period: str = "1d", budget: str = "lifetime = 365", numeric: str = "") -> str:
     return PLAN.format(period=period, budget=budget, numeric=numeric)
+
+
+def section(text: str, title: str) -> list[list[str]]:
+    """The lines below one that begins with `title`, up to the next blank one, as cells."""
+    lines = text.splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith(title)) + 1
+    end = next((at for at in range(start, len(lines)) if not lines[at]), len(lines))
+    return [re.split(r" {2,}", line.strip()) for line in lines[start:end]]
+
+
+def metric_cells(text: str) -> list[list[str]]:
+    return section(text, "metrics")[1:]
 
 
 @pytest.mark.parametrize(
@@ -100,10 +114,7 @@ def test_a_sound_plan_has_no_warning_and_prints_its_defaults() -> None:
     assert check.warnings == ()
     text = format_check(check)
     assert "stops after 200 reports, day 200" in text
-    assert [line.split()[4] for line in text.splitlines() if "laplace" in line or "randomized" in line] == [
-        "2500",
-        "other",
-    ]
+    assert [cells[4] for cells in metric_cells(text)] == ["2500", "other"]
     assert "warning" not in text
     document = json.loads(json.dumps(check.as_dict(), allow_nan=False))
     assert document["epsilon_30_days"] == "60"
@@ -117,8 +128,7 @@ def test_it_says_when_a_metric_ends_and_who_vouches_for_devices() -> None:
     assert [metric.expires for metric in check.metrics] == ["2027-01-01", None]
     lines = format_check(check).splitlines()
     assert f"registrar registrar.example:443 {key}" in lines
-    ends = [line.split()[-1] for line in lines if "laplace" in line or "randomized" in line]
-    assert ends == ["2027-01-01", "never"]
+    assert [cells[-1] for cells in metric_cells("\n".join(lines))] == ["2027-01-01", "never"]
     assert json.loads(json.dumps(check.as_dict()))["registrar"] == f"registrar.example:443 {key}"
 
 
@@ -135,3 +145,38 @@ def test_it_says_who_shares_masks_with_how_many() -> None:
     assert json.loads(json.dumps(check.as_dict()))["rosters"][1]["neighbours"] == 138
     one_size = check_plan(parse_plan(plan_text().replace("target_size = 200", "target_size = 56")))
     assert [r.size for r in one_size.rosters] == [56]
+
+
+@pytest.mark.parametrize(("min_size", "warns"), [(39, True), (40, False)])
+def test_a_sampled_metric_has_no_floor_of_its_own(min_size: int, warns: bool) -> None:
+    """Half of the reports hold it: 19 of 39 hide each other among fewer than 20."""
+    sampled = plan_text().replace("version = 3", "version = 3\nsample_metrics = 1")
+    text = sampled.replace("min_size = 50", f"min_size = {min_size}")
+    found = [line for line in check_plan(parse_plan(text)).warnings if line.startswith("plan.sample_metrics: ")]
+    assert bool(found) is warns
+    assert all("about 19 devices hold each metric" in line for line in found)
+    every = check_plan(parse_plan(plan_text().replace("min_size = 50", f"min_size = {min_size}"))).warnings
+    assert not any("sample_metrics" in line for line in every)
+
+
+FAR = "lower = 100000000000000000000000000000\nupper = 100000000000000000000000000020\nepsilon = 1\n"
+
+
+@pytest.mark.parametrize("more", ["", "optional = true\n"])
+def test_a_range_far_from_zero_has_its_width(more: str) -> None:
+    """As doubles its ends are one number; as decimals they are 20 apart."""
+    near, far = (
+        check_plan(parse_plan(plan_text() + f'[metrics.far]\nkind = "numeric"\n{ends}{more}'))
+        for ends in ("lower = 0\nupper = 20\nepsilon = 1\n", FAR)
+    )
+    format_check(far)
+    (here,), (there,) = ([m for m in check.metrics if m.name == "far"] for check in (near, far))
+    assert there.usable_from == here.usable_from
+    assert there.choices == here.choices
+    assert [error.percent for error in there.errors] == pytest.approx([error.percent for error in here.errors])
+
+
+@pytest.mark.parametrize("kind", ["histogram", "quantiles"])
+def test_bins_that_no_double_can_tell_apart_are_refused(kind: str) -> None:
+    with pytest.raises(PlanError, match=r"^metrics\.far: edges: 1000\d* and the next one are the same double"):
+        parse_plan(plan_text() + f'[metrics.far]\nkind = "{kind}"\n{FAR}')

@@ -78,14 +78,22 @@ def test_uniform_below_one_needs_no_entropy_and_zero_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("numerator", "denominator"), [(0, 1), (1, 1), (1, 2), (1, 3), (5, 7), (249, 250)])
-def test_bernoulli_is_exact_over_all_bytes(numerator: int, denominator: int) -> None:
+def test_bernoulli_is_exact_over_all_draws(numerator: int, denominator: int) -> None:
+    """Eight bytes below the probability's first 64 bits say yes, those above no, those alike go on with the rest."""
+    probability = Fraction(numerator, denominator)
+    whole = numerator * 2**64 // denominator
+    for word in {0, whole - 1, whole + 1, 2**64 - 1} - {whole, -1, 2**64, 2**64 + 1}:
+        assert sampling.bernoulli(probability, Scripted(word.to_bytes(8, "big"))) is (word < whole)
+    if whole == 2**64:
+        return
     outcomes: Counter[bool] = Counter()
-    for byte in range(256):
+    for byte in range(256) if denominator > 1 else (None,):
+        pieces = [whole.to_bytes(8, "big")] + ([] if byte is None else [bytes([byte])])
         try:
-            outcomes[sampling.bernoulli(Fraction(numerator, denominator), Scripted(bytes([byte])))] += 1
+            outcomes[sampling.bernoulli(probability, Scripted(*pieces))] += 1
         except OutOfScript:
             continue
-    assert Fraction(outcomes[True], sum(outcomes.values())) == Fraction(numerator, denominator)
+    assert (whole + Fraction(outcomes[True], sum(outcomes.values()))) / 2**64 == probability
 
 
 def test_bernoulli_refuses_what_is_no_probability() -> None:

@@ -175,6 +175,62 @@ def test_an_outage_can_be_played(tmp_path: Path) -> None:
     assert len(collector.reports) == 1
 
 
+SAMPLED = """
+[plan]
+name = "sampled"
+version = 1
+period = "1d"
+sample_metrics = 1
+[cohort]
+min_size = 3
+target_size = 10
+[budget]
+lifetime = 1000
+[metrics.load]
+kind = "numeric"
+optional = true
+lower = 0
+upper = 100
+epsilon = 40
+[metrics.network]
+kind = "categorical"
+categories = ["wifi", "cellular"]
+epsilon = 40
+mechanism = "optimized_unary"
+"""
+
+
+def test_a_sampled_plan_counts_each_metric_by_itself(tmp_path: Path) -> None:
+    clock = FakeClock()
+    plan = parse_plan(SAMPLED)
+    collector = InMemoryCollector(plan, clock=clock, seed="sampled")
+    client = collector.client(tmp_path / "d")
+    assert recorded(client) == {"load": None, "network": "wifi"}
+    shown = client.preview().unsealed[0]
+    assert (shown.sample_metrics, shown.length, shown.epsilon) == (1, 6, Decimal(40))
+    assert [metric.elements for metric in shown.metrics] == [3, 3]
+    assert len(shown.example) == plan.length
+    assert sorted(metric.example[-1] for metric in shown.metrics) == [0, 1], "the one that the example holds"
+    assert "holds 1 of 2 metrics" in client.preview().as_text()
+    for _ in range(16):
+        client.record("load", 60)
+        client.record("network", "cellular")
+        assert collector.deliver(client).counted == 1
+        clock.advance(DAY_S)
+    held = [list(report.elements) for report in collector.reports]
+    assert {tuple(names) for names in held} == {("load",), ("network",)}
+    assert client.spent().lifetime == Decimal(16 * 40), "what one costs, whichever was drawn"
+    of_load, of_network = (held.count([name]) for name in ("load", "network"))
+    estimates = collector.estimates()
+    assert (estimates["load"].contributors, estimates["network"].contributors) == (of_load, of_network)
+    assert estimates["load"].values[1] == pytest.approx(of_load, abs=0.1)
+    mean, error = estimates["load"].values[0], estimates["load"].standard_errors[0]
+    assert mean is not None
+    assert error is not None
+    assert abs(mean - 60) < 6 * error
+    assert collector.totals()["load"][1] == of_load, "each held a reading"
+
+
 def test_what_a_collector_refuses_is_refused_here(tmp_path: Path) -> None:
     clock = FakeClock()
     collector = InMemoryCollector(PLAN, clock=clock)

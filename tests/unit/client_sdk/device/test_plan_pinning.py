@@ -14,11 +14,11 @@ import pytest
 
 from client_sdk import ConfigurationError, TelemetryClient
 from client_sdk.device import plan_choice
-from client_sdk.device.pinning import Held, PlanPin, in_force
+from client_sdk.device.pinning import Held, PlanPin, check_fetched, in_force
 from client_sdk.device.storage import DeviceStore
-from client_sdk.errors import RefusalReason
+from client_sdk.errors import PlanRefusedError, RefusalReason
 from client_sdk.identity import IdentityKey
-from client_sdk.plan import Plan
+from client_sdk.plan import Plan, parse_plan
 from client_sdk.plan.signature import sign_plan
 from tests import registrar
 from tests.unit.client_sdk.device.helpers import DAY_S, NOW, Clock, make_client, make_plan, soon
@@ -175,6 +175,14 @@ def test_a_pin_that_cannot_be_is_refused_at_once(tmp_path: Path, setting: dict[s
 
 # --- later versions ---------------------------------------------------------------------------------
 
+
+def without_network(version: int, *removed: str) -> Plan:
+    text = make_plan(version=version).text
+    start = text.index("[metrics.network]")
+    listed = f"removed_metrics = {list(removed)}\n" if removed else ""
+    return parse_plan(text[:start].replace("[plan]\n", "[plan]\n" + listed))
+
+
 OFFERS: dict[str, tuple[Callable[[], Plan], RefusalReason | None]] = {
     "the next one": (lambda: make_plan(version=3, epsilon="0.5"), None),
     "lower limits": (lambda: make_plan(version=3, lifetime="10", rolling_24h="4"), None),
@@ -189,6 +197,8 @@ OFFERS: dict[str, tuple[Callable[[], Plan], RefusalReason | None]] = {
     "a smaller cohort": (lambda: make_plan(version=3, min_size=2), RefusalReason.PLAN_WEAKER),
     "fewer liars": (lambda: make_plan(version=3, corrupt="0.09"), RefusalReason.PLAN_WEAKER),
     "more dropouts": (lambda: make_plan(version=3, dropout="0.25"), RefusalReason.PLAN_WEAKER),
+    "a metric is gone": (lambda: without_network(3), RefusalReason.PLAN_NAMES),
+    "a metric is listed as gone": (lambda: without_network(3, "network"), None),
 }
 
 
@@ -339,6 +349,17 @@ def test_the_strictest_cohort_that_is_held_counts(tmp_path: Path) -> None:
         asyncio.run(engine._fetch_plan(engine.connections.delivery(), engine.access.store()))
         assert refused(client, reason) == 1
         client.close()
+
+
+def test_every_version_that_is_held_keeps_its_names() -> None:
+    """A version between has forgotten what was gone; the newest alone would let the name come back."""
+    first, forgot, back = without_network(1, "network"), without_network(2), make_plan(version=3)
+    check_fetched(back, b"", PlanPin(), [Held(forgot, 1.0)])
+    with pytest.raises(PlanRefusedError) as caught:
+        check_fetched(back, b"", PlanPin(), [Held(forgot, 1.0), Held(first, 0.0)])
+    assert caught.value.reason is RefusalReason.PLAN_NAMES
+    other = parse_plan(first.text.replace("app-health", "another"))
+    check_fetched(back, b"", PlanPin(), [Held(forgot, 1.0), Held(other, 0.0)])
 
 
 # --- a plan that the app ships ----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from decimal import Decimal
 from fractions import Fraction
 
@@ -116,7 +117,7 @@ def test_perturb_many_takes_lists_and_arrays(values: object) -> None:
 def test_perturb_codes_takes_any_integers(dtype: type) -> None:
     mech = RandomizedResponse(tuple(f"c{i}" for i in range(100)), D(40))
     codes = np.arange(100).astype(dtype)
-    rows = mech.perturb_codes(codes, seeded("codes"))
+    rows = mech.rows(mech.perturb_codes(codes, seeded("codes")))
     assert (rows.shape, rows.dtype) == ((100, 100), np.uint8)
     assert (rows == np.eye(100)).all()
 
@@ -141,7 +142,7 @@ def test_bad_codes_are_refused_before_any_entropy(codes: np.ndarray, reason: Ref
 
 @pytest.mark.parametrize("n", [0, 1, 16383, 16384, 16385, 40_000])
 def test_every_row_is_one_hot_over_block_ends(n: int) -> None:
-    rows = colours().perturb_codes(np.zeros(n, np.int64), seeded("rows"))
+    rows = colours().rows(colours().perturb_codes(np.zeros(n, np.int64), seeded("rows")))
     assert rows.shape == (n, 3)
     assert (rows.sum(axis=1) == 1).all()
     assert rows.max(initial=0) <= 1
@@ -204,7 +205,7 @@ def test_the_standard_error_is_that_of_this_cohort(k: int, epsilon: str, n: int)
     expected_totals = [round(t * p + (n - t) * q) for t in truth]
     assert mech.estimate(expected_totals, n).standard_errors == pytest.approx(exact, rel=0.02)
     cohorts = 600
-    rows = mech.perturb_codes(np.tile(codes, cohorts), seeded(f"se {k}"))
+    rows = mech.rows(mech.perturb_codes(np.tile(codes, cohorts), seeded(f"se {k}")))
     totals = rows.reshape(cohorts, n, k).sum(axis=1, dtype=np.int64)
     counts = np.array([mech.estimate(row.tolist(), n).values for row in totals])
     assert counts.std(axis=0) == pytest.approx(exact, rel=0.15)
@@ -229,3 +230,18 @@ def test_nobody_gives_none_and_other_shapes_are_refused() -> None:
     for total, n in (([1], 1), ([1, 2, 3, 4], 1), ([1, 2, 3], -1)):
         with pytest.raises(ValueError, match="expected 3 totals"):
             mech.estimate(total, n)
+
+
+def test_a_hundred_thousand_categories() -> None:
+    """One report for c0 out of a thousand: the estimate and its error say that it means nothing, and say so soon."""
+    # case G05
+    mech = RandomizedResponse(tuple(f"c{i}" for i in range(100_000)), D(1))
+    start = time.process_time()
+    total = mech.total_of(mech.perturb_codes(np.arange(1000) + 1, seeded("G05")))
+    assert total.shape == (100_000,)
+    estimate = mech.estimate([1, 999] + [0] * 99_998, 1000)
+    assert len(mech.perturb_code(7, seeded("one"))) == 100_000
+    assert time.process_time() - start < 20
+    assert estimate.values[0] == pytest.approx(57616.694, abs=1)
+    assert estimate.standard_errors[0] is not None
+    assert 5500 <= estimate.standard_errors[0] <= 59000

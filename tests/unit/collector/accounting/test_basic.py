@@ -31,5 +31,5 @@ def test_best_certainty(micro: int, certainty: float) -> None:
 
 
 def test_windows_grow() -> None:
-    assert list(WINDOWS) == ["24h", "7d", "30d"]
+    assert list(WINDOWS) == ["24h", "7d", "30d", "365d"]
     assert list(WINDOWS.values()) == sorted(WINDOWS.values())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from client_sdk.errors import PlanError
 from client_sdk.plan import Plan, parse_plan
+from collector.accounting.losses import central_pair
 from collector.release import ReleasedSum
 from collector.reports import UnknownMetricError, build_report, to_json
 from collector.reports.report import COLUMNS, report_rows
@@ -61,7 +62,7 @@ def test_the_documents_shape() -> None:
     assert (colour["epsilon"], colour["plan_versions"], colour["contributors"]) == (1.0, [1], 100)
     assert [row["label"] for row in colour["estimates"]] == ["x", "y", "other"]
     (mean,) = seconds["estimates"]
-    assert list(mean) == ["label", "estimate", "standard_error", "ci95"]
+    assert list(mean)[:4] == ["label", "estimate", "standard_error", "ci95"], "later fields come after those"
     assert (mean["label"], mean["estimate"]) == ("mean", 5.0)
     low, high = mean["ci95"]
     assert high - low == pytest.approx(2 * 1.959964 * mean["standard_error"], rel=1e-6)
@@ -143,7 +144,15 @@ def test_rows_for_csv() -> None:
     rows = report_rows(build_report([plan], rows_of(plan, 0, (60, 30, 10), 50_000)))
     assert [len(row) for row in rows] == [len(COLUMNS)] * 4
     assert rows[3][:8] == ["p", "seconds", "numeric", "laplace", 1.0, "1", 100, "mean"]
-    assert report_rows(build_report([plan], []))[0][8:] == [None] * 7
+    empty = dict(zip(COLUMNS, report_rows(build_report([plan], []))[0], strict=True))
+    assert {name for name, cell in empty.items() if cell is not None} == {
+        "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors", "label",
+        "reports", "estimator", "verdict", "epsilon_local",
+    }  # fmt: skip
+    assert COLUMNS[:15] == (
+        "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors", "label", "estimate",
+        "standard_error", "ci95_low", "ci95_high", "expires", "one_false_report", "one_broken_device",
+    ), "columns of earlier versions keep their places"  # fmt: skip
 
 
 def test_sums_of_an_expired_metric_are_left_out_and_it_is_labelled() -> None:
@@ -170,3 +179,49 @@ def test_the_report_says_how_far_one_false_report_moves_a_number() -> None:
     assert [row[COLUMNS.index("one_broken_device")] for row in report_rows(document)] == [*[broken[0]] * 10, broken[1]]
     for key in ("one_false_report", "one_broken_device"):
         assert [metric[key] for metric in build_report([plan], [])["metrics"]] == [None, None]
+
+
+# --- what one report costs ----------------------------------------------------------------------------
+
+
+def hidden(plan: Plan, day: int, contributors: int, **sizes: object) -> list[ReleasedSum]:
+    sums = rows_of(plan, day, (contributors, 0, 0), 0)
+    return [replace(row, **{"roster": contributors, **sizes}) for row in sums]  # type: ignore[arg-type]
+
+
+def test_a_metric_says_what_one_report_costs_and_under_which_conditions() -> None:
+    plan = make_plan()
+    rows = hidden(plan, 0, 1112) + hidden(plan, 1, 2000)
+    colour, seconds = json.loads(to_json(build_report([plan], rows)))["metrics"]
+    assert (colour["epsilon_local"], colour["n_h"], colour["delta"]) == (1.0, 1000, 1e-6), "1112 less 112 corrupt"
+    assert seconds["epsilon_central"] == pytest.approx(0.0796, abs=5e-4)
+    assert seconds["central_method"] == "exact sum of noises"
+    expected = central_pair(plan.metrics["colour"].losses[0], 1000).epsilon(1e-6)
+    assert colour["epsilon_central"] == pytest.approx(expected, rel=1e-9)
+    assert "n_h of each sum's reports being honest" in colour["central_conditions"]
+    header = report_rows(build_report([plan], rows))[0]
+    assert dict(zip(COLUMNS, header, strict=True))["n_h"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_h"),
+    [({}, 45), ({"resent": 10}, 35), ({"roster": 99}, 40), ({"resent": 45}, 1), ({"delivery": "direct"}, 1)],
+)
+def test_n_h_is_the_smallest_of_the_windows_sums(sizes: dict[str, object], n_h: int) -> None:
+    plan = make_plan()
+    rows = hidden(plan, 0, 50, **sizes) + hidden(plan, 1, 60)
+    for metric in build_report([plan], rows)["metrics"]:
+        assert metric["n_h"] == n_h
+        assert metric["epsilon_central"] <= metric["epsilon_local"]
+        assert (metric["epsilon_central"] > 0.9999) == (n_h == 1) == ("as local" in metric["central_method"])
+    (later, _) = build_report([plan], rows, since=DAY_S)["metrics"]
+    assert later["n_h"] == 54
+
+
+def test_of_versions_the_dearest_counts_and_without_a_sum_there_is_none() -> None:
+    cheap, dear = make_plan(1, "0.5"), make_plan(2, "2.0")
+    (colour, _) = build_report([cheap, dear], hidden(cheap, 0, 50) + hidden(dear, 1, 500))["metrics"]
+    assert (colour["epsilon_local"], colour["n_h"]) == (2.0, 450)
+    assert colour["epsilon_central"] > build_report([cheap], hidden(cheap, 0, 50))["metrics"][0]["epsilon_central"]
+    (colour, _) = build_report([cheap], [])["metrics"]
+    assert (colour["epsilon_local"], colour["epsilon_central"], colour["n_h"]) == (0.5, None, None)

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from client_sdk.accounting.ledger_reader import parse_ledger
 from client_sdk.files import load_plan, load_plan_signature
 from client_sdk.identity import IdentityKey
 from client_sdk.plan import Registrar, parse_plan
-from collector.service import cli
+from collector.service import cli, cli_report
 from collector.service.registrar.folder import RegistrarFolder
 from collector.service.storage import CollectorStore
 from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, device, make_plan, make_release, plan_text
@@ -96,7 +97,9 @@ def test_an_empty_window_is_no_fault(run: Run, db: Path, form: str) -> None:
     if form == "json":
         assert {m["contributors"] for m in json.loads(out)["metrics"]} == {0}
     if form == "csv":
-        assert out.split("\r\n")[1].endswith(",0,mean,,,,,,,")
+        header, mean = (line.split(",") for line in out.split("\r\n")[:2])
+        assert mean[header.index("contributors") :][:9] == ["0", "mean", *[""] * 7]
+        assert mean[header.index("verdict")] == "too few"
 
 
 # case G04
@@ -144,6 +147,86 @@ def test_report_as_a_table_for_people(run: Run, db: Path) -> None:
     assert "Nothing is cut" in out
 
 
+def test_a_tables_title_names_every_mechanism_and_its_sums_are_there() -> None:
+    versions = [{"version": v, "mechanism": m, "epsilon": e} for v, m, e in (
+        (1, "laplace", 1.0), (2, "hybrid", 2.5), (3, "laplace", 1.0),
+    )]  # fmt: skip
+    metric = {"mechanism": "laplace", "epsilon": 1.0, "versions": versions}
+    assert cli_report._mechanisms(metric) == "laplace, epsilon 1.0 (version 1, 3); hybrid, epsilon 2.5 (version 2)"
+    assert cli_report._mechanisms({**metric, "versions": versions[:1]}) == "laplace, epsilon 1.0"
+    assert cli_report._mechanisms({**metric, "versions": []}) == "laplace, epsilon 1.0"
+    assert cli_report._sum({"sum": 1234.5678, "sum_standard_error": 12.3}) == "1,235 ± 12"
+    assert cli_report._sum({"sum": None, "sum_standard_error": None}) == "-"
+
+
+# case A09
+def test_a_table_shows_raw_normalised_and_verdict(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "low.db"
+    store = CollectorStore.open(str(path))
+    plan = make_plan(categories=["x"])  # and `other`: two labels at epsilon 1
+    store.put_plan(plan, NOW)
+    totals = [0] * plan.length
+    totals[plan.slices["network"]] = [200, 800]
+    store.store_release(make_release(plan, devices=range(1000), totals=totals))
+    store.close()
+    status, out, _ = run("report", "--db", path, "--metric", "network")
+    assert status == 0
+    assert [cell.strip() for cell in next(line for line in out.splitlines() if "│ x" in line).split("│")[1:-1]] == [
+        "x", "-149", "30", "-209 .. -90", "0", "too noisy",
+    ]  # fmt: skip
+    words = " ".join(out.split())
+    assert (
+        "Normalised counts are not below 0 and add up to the contributors (Norm-Sub): easier to draw, but biased"
+        in words
+    )
+    assert "too noisy: a 95 % interval wider than" in words
+    assert "for these contributors: only the noise and the rounding are random" in words
+
+
+def test_a_table_of_the_population_and_of_all_rows_together(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.db"
+    store = CollectorStore.open(str(path))
+    plan = make_plan()
+    store.put_plan(plan, NOW)
+    totals = [0] * plan.length
+    totals[plan.slices["network"]] = [40, 30, 20, 10]
+    store.store_release(make_release(plan, devices=range(100), totals=totals))
+    store.close()
+
+    def first(*options: str) -> tuple[str, list[str]]:
+        _, out, _ = run("report", "--db", path, "--metric", "network", *options)
+        row = next(line for line in out.splitlines() if "│ wifi" in line)
+        return " ".join(out.split()), [cell.strip() for cell in row.split("│")[1:-1]]
+
+    plain_text, plain = first()
+    population_text, population = first("--population")
+    together_text, together = first("--simultaneous")
+    _, both = first("--population", "--simultaneous")
+    assert plain[1] == population[1] == together[1] == both[1], "the estimate is the same"
+    assert len({plain[3], population[3], together[3], both[3]}) == 4
+    assert plain[2] == together[2]
+    assert ["population error" in text for text in (plain_text, population_text)] == [False, True]
+    assert "random sample of" in population_text
+    assert "random sample of" not in plain_text
+    assert "All intervals of one metric hold together with 95 %" in together_text
+
+
+def test_a_long_table_is_cut_and_says_so(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "long.db"
+    store = CollectorStore.open(str(path))
+    plan = make_plan(categories=[f"c{i}" for i in range(600)])
+    store.put_plan(plan, NOW)
+    totals = [0] * plan.length
+    totals[plan.slices["network"].start + 599] = 3
+    store.store_release(make_release(plan, totals=totals))
+    store.close()
+    _, out, _ = run("report", "--db", path)
+    assert "The 500 largest of 601 rows; --format csv and json have them all." in out
+    assert "│ c599" in out
+    assert "│ other" not in out
+    assert len(list(csv.reader(io.StringIO(run("report", "--db", path, "--format", "csv")[1], newline="")))) == 603
+
+
 def test_names_are_no_markup(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "names.db"
     store = CollectorStore.open(str(path))
@@ -188,11 +271,18 @@ def test_reading_a_store_that_is_not_there(run: Run, tmp_path: Path, command: li
         (["report", "--db", "DB", "--metric", "../escape"], ["../escape", "cold_start_ms, network"]),
         (["report", "--db", "DB", "--metric", "a\nb\x1b[2J"], ["a\\nb\\x1b[2J"]),
         (["report", "--db", "DB", "--raw-text"], ["--raw-text", "csv"]),
+        (["report", "--db", "DB", "--population", "--format", "json"], ["--population", "have all"]),
+        (["report", "--db", "DB", "--simultaneous", "--format", "csv"], ["--simultaneous", "have all"]),
         (["report", "--db", "postgresql://u:SENTINEL@h/d"], ["sqlite:///PATH"]),
         (["report", "--db", "DB", "--format", "xml"], ["--format", "xml"]),
         (["report"], ["--db"]),
         (["privacy", "--db", "DB", "--device", "../escape"], ["../escape", "no such device"]),
         (["privacy", "--db", "DB", "--device", "x", "--all"], ["--all", "not allowed"]),
+        (["privacy", "--db", "DB", "--window", "1y"], ["--window", "1y"]),
+        (["privacy", "--db", "DB", "--delta", "1"], ["--delta", "below 1"]),
+        (["privacy", "--db", "DB", "--delta", "nan"], ["--delta", "a probability"]),
+        (["privacy", "--db", "DB", "--corrupt", "1.1"], ["--corrupt", "from 0 to 1"]),
+        (["privacy", "--db", "DB", "--all", "--window", "7d"], ["--all", "every window"]),
         (["plan", "check", "no-such-plan.toml"], ["no-such-plan.toml"]),
         (["plan"], ["ACTION"]),
         (["registrar", "issue-token", "--dir", "D", "--count", "0"], ["--count"]),
@@ -253,6 +343,11 @@ def test_privacy_of_the_fleet(run: Run, db: Path) -> None:
     document = json.loads(out)
     assert document["devices"] == 5
     assert document["epsilon_local"] == {"min": 2.0, "median": 4.0, "max": 4.0}
+    (lifetime,) = document["windows"]
+    assert (lifetime["window"], lifetime["n_min"], lifetime["n_h"]) == ("lifetime", 3, 4)
+    for name in ("eps_local_pure", "eps_local", "eps_central"):
+        assert list(lifetime[name]) == ["min", "p50", "p95", "p99", "max"]
+        assert lifetime[name]["max"] <= lifetime["eps_local_pure"]["max"] == 4.0
     _, table, _ = run("privacy", "--db", db)
     assert "the lifetime never shrinks" in table.replace("\n", " ")
 
@@ -264,7 +359,7 @@ def test_privacy_of_one_device(run: Run, db: Path) -> None:
     document = json.loads(out)
     assert (document["reports"], document["resent_reports"]) == (2, 1)
     assert {w["window"]: w["epsilon_local"] for w in document["windows"]} == {
-        "24h": 2.0, "7d": 2.0, "30d": 4.0, "lifetime": 4.0,
+        "24h": 2.0, "7d": 2.0, "30d": 4.0, "365d": 4.0, "lifetime": 4.0,
     }  # fmt: skip
     for form in ("table", "csv"):
         status, out, _ = run("privacy", "--db", db, "--device", device(4), "--format", form)
@@ -281,8 +376,52 @@ def test_privacy_of_all_devices(run: Run, db: Path) -> None:
     assert [row["epsilon_local_24h"] for row in rows] == ["2", "2", "2", "0", "0"]
 
 
+def test_a_window_stands_beside_the_lifetime(run: Run, db: Path) -> None:
+    for which in ([], ["--device", device(1)]):
+        status, out, err = run("privacy", "--db", db, *which, "--window", "7d", "--format", "json", "--corrupt", "0")
+        assert (status, err) == (0, "")
+        week, lifetime = json.loads(out)["windows"]
+        assert (week["window"], lifetime["window"]) == ("7d", "lifetime")
+        _, table, _ = run("privacy", "--db", db, *which, "--window", "7d")
+        assert "lifetime" in table
+        assert "n_h" in table
+        _, lines, _ = run("privacy", "--db", db, *which, "--window", "7d", "--format", "csv")
+        assert len(lines.splitlines()) == 3
+    assert (week["reports"], lifetime["reports"]) == (1, 2)
+    assert lifetime["fallbacks"] == {"resent": 1}
+
+
+def test_one_device_and_the_fleet_agree(run: Run, db: Path) -> None:
+    fleet = json.loads(run("privacy", "--db", db, "--format", "json", "--corrupt", "0", "--delta", "1e-5")[1])
+    own = [
+        json.loads(run("privacy", "--db", db, "--device", device(n), "--format", "json", "--corrupt", "0", "--delta",
+                       "0.00001")[1])["windows"][-1]
+        for n in range(5)
+    ]  # fmt: skip
+    (lifetime,) = fleet["windows"]
+    for name in ("eps_local_pure", "eps_local", "eps_central"):
+        found = sorted(row[name] for row in own)
+        assert lifetime[name]["min"] == pytest.approx(found[0], rel=2e-4)
+        assert lifetime[name]["p50"] == pytest.approx(found[2], rel=2e-4)
+        assert lifetime[name]["max"] == pytest.approx(found[4], rel=2e-4)
+    assert (lifetime["n_h"], lifetime["n_min"]) == (2, 3)
+
+
+def test_the_ledger_is_one_that_can_be_recomputed(run: Run, db: Path) -> None:
+    status, out, _ = run("privacy", "--db", db, "--device", device(1), "--ledger")
+    assert status == 0
+    ledger = parse_ledger(out)
+    assert ledger.stated == ledger.counted()
+    assert [entry.resent for entry in ledger.entries] == [False, True]
+    status, _, err = run("privacy", "--db", db, "--ledger")
+    assert status == 2
+    assert one_line(err, "--ledger goes with --device")
+
+
 def test_reading_the_ledger_changes_nothing(run: Run, db: Path) -> None:
     before = db.read_bytes()
+    for which in ([], ["--device", device(1)], ["--device", device(1), "--ledger"], ["--window", "24h"]):
+        assert run("privacy", "--db", db, *which)[0] == 0
     outputs = [run("privacy", "--db", db, "--all", "--format", "json")[1] for _ in range(3)]
     assert len(set(outputs)) == 1
     assert db.read_bytes() == before

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import errno
 import gzip
+import math
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.identity import IdentityKey
+from client_sdk.mechanisms import Value
 from client_sdk.plan import Plan, Registrar, parse_plan
+from collector.release import ReleasedSum
+from collector.reports import build_report
 from collector.service import cli_demo
-from collector.service.demo import result, run
+from collector.service.demo import result, run, show
 from collector.service.demo.fleet import Readings, builtin_plan, csv_fleet, generated_fleet
 from collector.service.demo.run import DROP_STEPS, DeviceRun, cohort_batches, drop_schedule, true_values
 from collector.service.settings import MachineError
@@ -149,6 +155,147 @@ def test_truth_is_taken_after_on_device_and_clipping(plan: Plan) -> None:
     assert result.true_estimates(metric, []) == [None, None, None]
 
 
+def test_truth_for_every_kind_of_answer() -> None:
+    plan = parse_plan(
+        CSV_PLAN.split("[metrics.", maxsplit=1)[0]
+        + """
+[metrics.bins]
+kind = "histogram"
+lower = 0
+upper = 10
+bins = 2
+epsilon = 1
+optional = true
+[metrics.middle]
+kind = "quantiles"
+lower = 0
+upper = 10
+epsilon = 1
+quantiles = [0.5, 0.9]
+[metrics.rare]
+kind = "numeric"
+lower = 0
+upper = 10
+epsilon = 1
+optional = true
+[metrics.os]
+kind = "categorical"
+categories = ["a", "b"]
+epsilon = 1
+optional = true
+"""
+    )
+    values: list[Value] = [1.0, 2.0, 7.0, None]
+    wanted = {"bins": [2, 1, 1], "middle": [2, 7], "rare": [10 / 3, 3], "os": [1, 2, 1]}
+    for name, metric in plan.metrics.items():
+        asked = ["a", "b", "b", None] if name == "os" else values
+        assert result.true_estimates(metric, asked) == pytest.approx(wanted[name])
+    assert result.true_estimates(plan.metrics["rare"], [None]) == [None, None]
+
+
+def test_the_truth_of_a_metric_that_few_reports_hold_is_theirs_in_proportion() -> None:
+    plan = parse_plan(CSV_PLAN.replace('period = "1d"', 'period = "1d"\nsample_metrics = 1'))
+    row = {"name": "os", "contributors": 2, "estimates": [
+        {"estimate": 1.5, "standard_error": 0.1, "population_error": 1.0, "estimator": "unbiased"} for _ in range(3)
+    ]}  # fmt: skip
+    devices = [DeviceRun(0, "d", {"os": value}, None, 1, {}) for value in ("a", "a", "b", "other")]
+    estimates = result._with_truth(row, plan, devices)["estimates"]
+    assert [e["truth"] for e in estimates] == [1.0, 0.5, 0.5]
+    assert estimates[0]["judged_by"] == "population_error", "who held it is chance too"
+    assert result.standard_errors_off(estimates[0]) == pytest.approx(0.5 / estimates[0]["judged_error"])
+    # p = e / (e + 2), q = 1 / (e + 2) at epsilon 1: half of two reports support it with p, the other half with q
+    seen = (math.e + 1) / (math.e + 2) / 2
+    wanted = math.sqrt(2 * seen * (1 - seen) + 1) * (math.e + 2) / (math.e - 1)
+    assert estimates[0]["judged_error"] == pytest.approx(wanted, rel=1e-9)
+
+
+STRONG = """
+[metrics.letter]
+kind = "categorical"
+categories = ["a", "b", "c"]
+epsilon = 12
+[metrics.bit]
+kind = "numeric"
+lower = 0
+upper = 100
+epsilon = 12
+mechanism = "one_bit"
+[metrics.gap]
+kind = "numeric"
+lower = 0
+upper = 100
+epsilon = 12
+optional = true
+[metrics.places]
+kind = "quantiles"
+lower = 0
+upper = 100
+epsilon = 12
+[metrics.wave]
+kind = "histogram"
+lower = 0
+upper = 100
+mechanism = "square_wave"
+epsilon = 2
+"""
+
+
+def strong_row(name: str, total: list[int], truths: Sequence[Value], sampled: int | None) -> list[dict[str, Any]]:
+    head = CSV_PLAN.split("[metrics.", maxsplit=1)[0]
+    head = head if sampled is None else head.replace('period = "1d"', f'period = "1d"\nsample_metrics = {sampled}')
+    plan = parse_plan(head + STRONG)
+    n = 100 if sampled is None else 40
+    row = build_report([plan], [ReleasedSum("r", plan.hash, 0, name, tuple(total), n, reports=100)])["metrics"]
+    (found,) = (metric for metric in row if metric["name"] == name)
+    devices = [DeviceRun(0, "d", {name: value}, None, 1, {}) for value in truths]
+    estimates: list[dict[str, Any]] = result._with_truth(found, plan, devices)["estimates"]
+    return estimates
+
+
+@pytest.mark.parametrize("sampled", [None, 2])
+def test_a_rare_label_that_no_report_supports_is_no_failure(sampled: int | None) -> None:
+    """At epsilon 12 its estimate is about 0 and so is the error of that: four of a hundred are two of the forty."""
+    truths = ["a"] * 60 + ["b"] * 36 + ["c"] * 4
+    total = [60, 36, 4] if sampled is None else [25, 15, 0]
+    rows = strong_row("letter", total, truths, sampled)
+    if sampled:
+        assert rows[2]["population_error"] < 0.1
+    offs = [result.standard_errors_off(row) for row in rows]
+    assert all(off is not None and off < 2 for off in offs), offs
+
+
+def test_a_number_at_the_end_of_its_range_is_judged_by_the_truths_error() -> None:
+    truths = [0.0] * 92 + [100.0] * 8
+    (row,) = strong_row("bit", [0], truths, 2)  # of forty, nobody with 100 held it: chance does that in one of 30
+    assert row["population_error"] < 1e-1
+    assert row["judged_error"] == pytest.approx(100 * math.sqrt(0.08 * 0.92 / 40 + 1 / 40**2), rel=1e-2)
+    assert result.standard_errors_off(row) == pytest.approx(1.61, abs=0.02)
+
+
+def test_a_table_shows_the_error_it_judges_by_and_says_what_is_not_unbiased() -> None:
+    truths: list[Value] = [10.0] * 50 + [20.0] * 30 + [None] * 20
+    rows = strong_row("gap", [40 * 300, 32], truths, 2)
+    assert show._label(rows[0]) == "mean (ratio)"
+    assert show._label(rows[1]) == "present"
+    metric = {"name": "gap", "mechanism": "laplace", "epsilon": 12.0, "contributors": 40, "estimates": rows}
+    table = show._metric_table(metric)
+    assert table.columns[2].header == "SE (population)"
+    assert list(table.columns[2].cells) == [show._number(row["judged_error"]) for row in rows]
+    n, cells = 100, [5] * 20
+    places = strong_row("places", cells, [50.0] * n, None)
+    assert [show._label(row) for row in places] == ["p50 (quantile)", "p90 (quantile)", "p99 (quantile)"]
+    assert [result.standard_errors_off(row) for row in places] == [None] * 3
+    waves = strong_row("wave", [n, *[0] * 23], [50.0] * n, None)
+    assert show._label(waves[0]).endswith("(smoothed)")
+    assert {row["judged_error"] for row in waves} == {None}
+
+
+def test_a_plan_of_quantiles_alone_is_not_called_unreleased() -> None:
+    ok, text = result._verdict([ROUND], [_metric(None, 5.0)], [_device()], {"d": 1})
+    assert ok
+    assert "no row is judged" in text
+
+
 def test_the_truth_of_a_sampled_reading_is_what_the_device_drew(tmp_path: Path) -> None:
     text = CSV_PLAN.replace('"mean"', '"sample"')
     path = tmp_path / "plan.toml"
@@ -174,7 +321,8 @@ ROUND = {"outcome": "released", "contributors": 9}
 
 
 def _metric(estimate: float | None, truth: float | None) -> dict[str, object]:
-    return {"estimates": [{"estimate": estimate, "standard_error": 1.0, "truth": truth}]}
+    judged = None if estimate is None else 1.0
+    return {"name": "m", "estimates": [{"label": "x", "estimate": estimate, "truth": truth, "judged_error": judged}]}
 
 
 def test_the_verdict_fails_an_estimate_too_far_from_its_truth() -> None:

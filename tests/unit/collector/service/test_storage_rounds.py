@@ -7,22 +7,28 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from client_sdk.errors import ConfigurationError, LocalProtocolError, PlanError
+from client_sdk.plan import Plan
+from client_sdk.plan.metrics import METRIC_NAME
 from collector.accounting.basic import WINDOWS, Amount
 from collector.service import storage_writes
 from collector.service.storage import (
     CollectorStore,
     Contribution,
     DuplicateContributionError,
+    Release,
     RoundRecord,
     StoreError,
     StoreProblem,
 )
 from collector.service.tables import MAX_CELL_ROWS
+from collector.service.tables import SAMPLED as SAMPLED_METRIC
+from tests.unit.collector.plans import SAMPLED
 from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, counts, device, make_plan, make_release
 
 
@@ -112,7 +118,7 @@ def test_nobody_is_counted_in_an_empty_store(store: CollectorStore) -> None:
 @pytest.mark.parametrize("categories", [MAX_CELL_ROWS - 1, MAX_CELL_ROWS, MAX_CELL_ROWS + 1])
 def test_long_vectors_come_back_too(store: CollectorStore, path: Path, categories: int) -> None:
     # `other` is one more cell: the middle length is the first that becomes one BLOB
-    plan = make_plan(2, categories=[f"c{i}" for i in range(categories)])
+    plan = make_plan(name="wide", categories=[f"c{i}" for i in range(categories)])
     store.put_plan(plan, NOW)
     totals = [(-1) ** i * i for i in range(plan.length)]
     totals[1], totals[2] = 2**63 - 1, -(2**63)
@@ -281,19 +287,17 @@ def test_windows_are_half_open_and_lifetime_is_not_a_window(store: CollectorStor
     (spending,) = store.spending(NOW, device(0))
     reports = {window: amount.reports for window, amount in spending.windows.items()}
     # (now - window, now], and a charge dated after `now`, by a clock set back, never leaves a window
-    assert reports == {"24h": 3, "7d": 4, "30d": 6}
+    assert reports == {"24h": 3, "7d": 4, "30d": 6, "365d": 7}
     assert spending.windows["24h"].micro_epsilon == 3 * 2_000_000
     assert spending.lifetime == Amount(8, 16_000_000)
 
 
 def test_the_lifetime_survives_garbage_collection(store: CollectorStore, path: Path) -> None:
-    for day in range(40):
-        start = PERIOD - day * DAY_S
-        store.store_release(
-            make_release(make_plan(), f"r{day}", [0, 1], period_start=start, now=NOW - day * DAY_S, resent=[1])
-        )
+    for n in range(40):
+        start, charged_at = PERIOD - n * DAY_S, NOW - 10 * n * DAY_S
+        store.store_release(make_release(make_plan(), f"r{n}", [0, 1], period_start=start, now=charged_at, resent=[1]))
     before = store.spending(NOW)
-    assert store.fold_spends(NOW) == 9 * 2 * 2, "nine old days, two devices, two metrics"
+    assert store.fold_spends(NOW) == 3 * 2 * 2, "three old rounds, two devices, two metrics"
     assert store.spending(NOW) == before
     assert store.fold_spends(NOW) == 0
     assert ledger_adds_up(path)
@@ -307,9 +311,54 @@ def test_the_lifetime_survives_garbage_collection(store: CollectorStore, path: P
 
 def test_windows_that_are_shown_cannot_be_collected(store: CollectorStore) -> None:
     with pytest.raises(ConfigurationError):
-        store.fold_spends(NOW, keep_s=30 * DAY_S - 1)
+        store.fold_spends(NOW, keep_s=365 * DAY_S - 1)
 
 
 def test_a_release_of_another_delivery_says_so(store: CollectorStore) -> None:
     store.store_release(replace(make_release(make_plan()), delivery="direct"))
     assert {row.delivery for row in store.released_sums()} == {"direct"}
+
+
+# --- reports that hold a sample of the metrics --------------------------------------------------------
+
+
+@pytest.fixture
+def sampled() -> Plan:
+    """Two of three metrics in each report; their epsilons are 1, 3 and 2."""
+    return SAMPLED
+
+
+def sampled_release(plan: Plan, **options: Any) -> Release:
+    """Of three devices two hold `colour`, one `seconds`, and all `shape`."""
+    return make_release(plan, totals=[2, 0, 2, 700, 1, 1, 1, 1, 3], **options)
+
+
+def test_contributors_of_a_sampled_metric_are_its_own_count(store: CollectorStore, sampled: Plan) -> None:
+    store.put_plan(sampled, NOW)
+    store.store_release(sampled_release(sampled))
+    sums = {s.metric: (s.totals, s.contributors, s.reports) for s in store.released_sums()}
+    assert sums == {"colour": ((2, 0), 2, 3), "seconds": ((700,), 1, 3), "shape": ((1, 1, 1), 3, 3)}
+    assert [r.contributors for r in store.rounds()] == [3]
+
+
+def test_a_sampled_report_is_charged_the_dearest_it_can_hold(store: CollectorStore, path: Path, sampled: Plan) -> None:
+    """And no row says which metrics it held: all devices' rows are alike."""
+    assert sampled.report_micro_epsilon == 5_000_000
+    store.put_plan(sampled, NOW)
+    store.store_release(sampled_release(sampled, resent=[1]))
+    with sqlite3.connect(path) as conn:
+        rows = conn.execute("SELECT device, metric, micro_epsilon, central_falls_back FROM spends").fetchall()
+    conn.close()
+    assert sorted(rows) == [(device(n), SAMPLED_METRIC, 5_000_000, int(n == 1)) for n in range(3)]
+    assert METRIC_NAME.fullmatch(SAMPLED_METRIC) is None, "no metric of a plan can have that name"
+    assert {store.device_totals(device(n)) for n in range(3)} == {(1, 5_000_000)}
+    assert {total.lifetime for total in store.spending(NOW)} == {Amount(1, 5_000_000)}
+    assert ledger_adds_up(path)
+
+
+def test_a_sampled_plans_charges_fold_like_others(store: CollectorStore, path: Path, sampled: Plan) -> None:
+    store.put_plan(sampled, NOW)
+    store.store_release(sampled_release(sampled, now=NOW - 400 * DAY_S))
+    assert store.fold_spends(NOW) == 3, "one row a report"
+    assert store.device_totals(device(0)) == (1, 5_000_000)
+    assert ledger_adds_up(path)
