@@ -41,7 +41,7 @@ period = "1d"
 [cohort]
 min_size = 3
 target_size = 5
-max_wait = "1s"
+max_wait = "10s"
 corrupt_fraction = 0
 dropout_fraction = 0
 [budget]
