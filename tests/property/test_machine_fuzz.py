@@ -176,7 +176,7 @@ def test_a_participant_ends_with_the_errors_that_it_names() -> None:
                 message = with_change(message, rng)
             queue.append(message)
         if chance % 8 == 0:  # an answer that ends it at once is rare by chance
-            queue = [script[0], rng.choice(extra)]
+            queue = [*script[: rng.choice([2, 2, 3])], rng.choice(extra)]
         refused = False
         for message in queue:
             checked = arrived(message, "collector")
@@ -205,7 +205,7 @@ def test_a_participant_ends_with_the_errors_that_it_names() -> None:
     assert {"Advert", "SealedShares", "MaskedInputPiece", "Confirm", "UnmaskShares"} <= set(answered), answered
     assert min(answered.values()) >= 20, answered
     assert ends["NoneType"] >= 100, ends
-    assert len(ends) >= 3, ends
+    assert {"AlreadyCounted", "ComeBack", "RoundAborted"} <= set(ends), ends
     assert sum(malformed.values()) < 800, malformed
 
 
