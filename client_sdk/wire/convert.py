@@ -11,20 +11,17 @@ The table of messages, with the checks that serve both directions, stands in `sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError, EncodeError
-
-from client_sdk.errors import WireError
 from client_sdk.secagg import messages as m
-from client_sdk.secagg.parameters import MAX_ROSTER
-from client_sdk.wire import deletion_pb2, enrolment_pb2, limits, plan_pb2, reporting_pb2, secagg_pb2, shapes
+from client_sdk.wire import deletion_pb2, direct_pb2, enrolment_pb2, limits, plan_pb2, reporting_pb2, secagg_pb2, shapes
+from client_sdk.wire.envelopes import Envelope, Single
 from client_sdk.wire.messages import (
     DeleteRequest,
     DeleteResponse,
+    DeliverRequest,
+    DeliverResponse,
     DocumentPiece,
     EnrolRequest,
     EnrolResponse,
@@ -36,155 +33,74 @@ from client_sdk.wire.messages import (
     RenewRequest,
     RenewResponse,
 )
-from client_sdk.wire.scan import fields_within
-from client_sdk.wire.shapes import FieldError, Shape
+
+ADVERTS_KEPT: Final = 1024
+"""Those of the rounds that are being told of; more would only hold on to those of rounds that are over."""
 
 
-def _check_bytes(name: str, data: bytes, most: int) -> None:
-    if len(data) > most:
-        raise WireError(f"{name}: {len(data)} bytes, at most {most}")
-
-
-def _check_fields(name: str, data: bytes, most: int, *, inside: bool = True) -> None:
-    # Before parsing, which makes an object of whatever it finds: a message for two bytes, even one that the next two
-    # replace in its `oneof`.
-    if not fields_within(data, most, inside=inside):
-        raise WireError(f"{name}: more than {most} fields")
-
-
-def _parse(wire_type: type[Any], data: bytes) -> Any:
-    try:
-        return wire_type.FromString(data)
-    except (DecodeError, ValueError, RecursionError):
-        # The last two come from protobuf's pure Python half: text that is none, groups nested too deep.
-        raise WireError(f"{wire_type.DESCRIPTOR.name}: not a protobuf message of this kind") from None
-
-
-def _read(shape: Shape, wire: object, path: str) -> Any:
-    try:
-        return shape.kind(**shape.checked(wire))
-    except FieldError as fault:
-        raise WireError(f"{path}.{fault}") from None
-
-
-def _fields(shape: Shape, message: object) -> dict[str, Any]:
-    """A message's fields as the generated classes take them."""
-    fields = shape.checked(message)
+def _with_adverts(fields: dict[str, Any]) -> dict[str, Any]:
     if "adverts" in fields:
         fields["adverts"] = [_advert_to_wire(advert) for advert in fields["adverts"]]
     return fields
 
 
-@lru_cache(maxsize=MAX_ROSTER)
+@lru_cache(maxsize=ADVERTS_KEPT)
 def _advert_to_wire(advert: m.Advert) -> secagg_pb2.Advert:
     """Kept, because a collector sends each advert to every neighbour of its member. Read only."""
     return secagg_pb2.Advert(**shapes.ADVERT.checked(advert))
 
 
-def _write(shape: Shape, message: object, path: str, wire_type: type[Any], case: str | None) -> bytes:
-    try:
-        fields = _fields(shape, message)
-        # A mapping is filled into the envelope in place; a ready-made inner message would be copied.
-        wire = wire_type(**fields) if case is None else wire_type(**{case: fields})
-        data: bytes = wire.SerializeToString()
-    except FieldError as fault:
-        raise WireError(f"{path}.{fault}") from None
-    except (TypeError, ValueError, OverflowError, AttributeError, EncodeError):
-        raise WireError(f"{path}: a field has the wrong type") from None
-    return data
-
-
-@dataclass(frozen=True, slots=True)
-class _Single:
-    """A message that travels by itself."""
-
-    wire_type: type[Any]
-    shape: Shape
-    most_bytes: int
-
-    def from_wire(self, data: bytes) -> Any:
-        name = self.wire_type.DESCRIPTOR.name
-        _check_bytes(name, data, self.most_bytes)
-        _check_fields(name, data, limits.MAX_SINGLE_MESSAGE_FIELDS, inside=False)
-        return _read(self.shape, _parse(self.wire_type, data), name)
-
-    def to_wire(self, message: object) -> bytes:
-        return _write(self.shape, message, self.wire_type.DESCRIPTOR.name, self.wire_type, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Envelope:
-    """Messages that travel in a stream's `oneof`."""
-
-    wire_type: type[Any]
-    shapes: Mapping[str, Shape]
-    cases: Mapping[type[Any], str]
-    most_bytes: int
-    most_fields: int
-    uncounted_bytes: int = 0
-    """So short a message may hold as many fields as it likes."""
-
-    @classmethod
-    def of(cls, wire_type: type[Any], shapes: Mapping[str, Shape], *most: int) -> _Envelope:
-        return cls(wire_type, shapes, {shape.kind: case for case, shape in shapes.items()}, *most)
-
-    def from_wire(self, data: bytes) -> Any:
-        name = self.wire_type.DESCRIPTOR.name
-        _check_bytes(name, data, self.most_bytes)
-        if len(data) > self.uncounted_bytes:
-            _check_fields(name, data, self.most_fields)
-        wire = _parse(self.wire_type, data)
-        case = wire.WhichOneof("message")
-        if case is None:
-            raise WireError(f"{name}: no message that this version knows")
-        return _read(self.shapes[case], getattr(wire, case), f"{name}.{case}")
-
-    def to_wire(self, message: object) -> bytes:
-        name = self.wire_type.DESCRIPTOR.name
-        case = self.cases.get(type(message))
-        if case is None:
-            raise WireError(f"{name}: {type(message).__name__} does not travel in it")
-        return _write(self.shapes[case], message, f"{name}.{case}", self.wire_type, case)
-
-
-_PARTICIPANT: Final = _Envelope.of(
+_PARTICIPANT: Final = Envelope.of(
     secagg_pb2.ParticipantMessage,
     shapes.PARTICIPANT_SHAPES,
     limits.MAX_PARTICIPANT_MESSAGE_BYTES,
     limits.MAX_PARTICIPANT_MESSAGE_FIELDS,
     limits.UNCOUNTED_BYTES,
 )
-_COLLECTOR: Final = _Envelope.of(
+_COLLECTOR: Final = Envelope.of(
     secagg_pb2.CollectorMessage,
     shapes.COLLECTOR_SHAPES,
     limits.MAX_COLLECTOR_STREAM_MESSAGE_BYTES,
     limits.MAX_COLLECTOR_MESSAGE_FIELDS,
+    prepare=_with_adverts,
 )
-_ENROL_REQUEST: Final = _Single(enrolment_pb2.EnrolRequest, shapes.ENROL_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
-_ENROL_RESPONSE: Final = _Single(enrolment_pb2.EnrolResponse, shapes.ENROL_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES)
-_RENEW_REQUEST: Final = _Single(enrolment_pb2.RenewRequest, shapes.RENEW_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
-_RENEW_RESPONSE: Final = _Single(enrolment_pb2.RenewResponse, shapes.RENEW_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES)
-_GET_PLAN_REQUEST: Final = _Single(
+_ENROL_REQUEST: Final = Single(enrolment_pb2.EnrolRequest, shapes.ENROL_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_ENROL_RESPONSE: Final = Single(enrolment_pb2.EnrolResponse, shapes.ENROL_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_RENEW_REQUEST: Final = Single(enrolment_pb2.RenewRequest, shapes.RENEW_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_RENEW_RESPONSE: Final = Single(enrolment_pb2.RenewResponse, shapes.RENEW_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_GET_PLAN_REQUEST: Final = Single(
     plan_pb2.GetPlanRequest, shapes.GET_PLAN_REQUEST, limits.MAX_PARTICIPANT_MESSAGE_BYTES
 )
-_GET_PLAN_RESPONSE: Final = _Single(
+_GET_PLAN_RESPONSE: Final = Single(
     plan_pb2.GetPlanResponse, shapes.GET_PLAN_RESPONSE, limits.MAX_COLLECTOR_MESSAGE_BYTES
 )
 
-_DELETE_REQUEST: Final = _Single(deletion_pb2.DeleteRequest, shapes.DELETE_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
-_DELETE_RESPONSE: Final = _Single(
+_DELETE_REQUEST: Final = Single(deletion_pb2.DeleteRequest, shapes.DELETE_REQUEST, limits.MAX_REGISTRAR_MESSAGE_BYTES)
+_DELETE_RESPONSE: Final = Single(
     deletion_pb2.DeleteResponse, shapes.DELETE_RESPONSE, limits.MAX_REGISTRAR_MESSAGE_BYTES
 )
-_GET_REPORT_REQUEST: Final = _Single(
+_DELIVER_REQUEST: Final = Envelope.of(
+    direct_pb2.DeliverRequest,
+    shapes.DELIVER_REQUEST_SHAPES,
+    limits.MAX_DIRECT_MESSAGE_BYTES,
+    limits.MAX_DIRECT_MESSAGE_FIELDS,
+)
+_DELIVER_RESPONSE: Final = Envelope.of(
+    direct_pb2.DeliverResponse,
+    shapes.DELIVER_RESPONSE_SHAPES,
+    limits.MAX_DIRECT_MESSAGE_BYTES,
+    limits.MAX_DIRECT_MESSAGE_FIELDS,
+)
+_GET_REPORT_REQUEST: Final = Single(
     reporting_pb2.GetReportRequest, shapes.GET_REPORT_REQUEST, limits.MAX_REPORTING_REQUEST_BYTES
 )
-_GET_PRIVACY_REQUEST: Final = _Single(
+_GET_PRIVACY_REQUEST: Final = Single(
     reporting_pb2.GetPrivacyRequest, shapes.GET_PRIVACY_REQUEST, limits.MAX_REPORTING_REQUEST_BYTES
 )
-_GET_COUNTERS_REQUEST: Final = _Single(
+_GET_COUNTERS_REQUEST: Final = Single(
     reporting_pb2.GetCountersRequest, shapes.GET_COUNTERS_REQUEST, limits.MAX_REPORTING_REQUEST_BYTES
 )
-_DOCUMENT_PIECE: Final = _Single(reporting_pb2.DocumentPiece, shapes.DOCUMENT_PIECE, limits.MAX_COLLECTOR_MESSAGE_BYTES)
+_DOCUMENT_PIECE: Final = Single(reporting_pb2.DocumentPiece, shapes.DOCUMENT_PIECE, limits.MAX_COLLECTOR_MESSAGE_BYTES)
 
 
 # --- the public names: they fit gRPC's serializers and raise WireError, nothing else --------------
@@ -298,6 +214,28 @@ def delete_response_from_wire(data: bytes) -> DeleteResponse:
     """Device half."""
     response: DeleteResponse = _DELETE_RESPONSE.from_wire(data)
     return response
+
+
+def deliver_request_to_wire(message: DeliverRequest) -> bytes:
+    """Device half of direct delivery's stream."""
+    return _DELIVER_REQUEST.to_wire(message)
+
+
+def deliver_request_from_wire(data: bytes) -> DeliverRequest:
+    """Collector half."""
+    message: DeliverRequest = _DELIVER_REQUEST.from_wire(data)
+    return message
+
+
+def deliver_response_to_wire(message: DeliverResponse) -> bytes:
+    """Collector half."""
+    return _DELIVER_RESPONSE.to_wire(message)
+
+
+def deliver_response_from_wire(data: bytes) -> DeliverResponse:
+    """Device half."""
+    message: DeliverResponse = _DELIVER_RESPONSE.from_wire(data)
+    return message
 
 
 def get_report_request_to_wire(request: GetReportRequest) -> bytes:

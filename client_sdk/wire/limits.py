@@ -39,6 +39,13 @@ MAX_SINGLE_MESSAGE_FIELDS: Final = 64
 MAX_REGISTRAR_MESSAGE_BYTES: Final = 4096
 """Either way. The longest is an EnrolRequest: a token of 256 characters, a key and a signature."""
 
+MAX_DIRECT_REPORTS: Final = 100
+"""Of one call: as many as a device's spool holds. MAX_SINGLE_MESSAGE_FIELDS is too few for them, so the streams of
+direct delivery have limits of their own; the longest message is a piece of 256 KiB, or lists of 100 entries."""
+
+MAX_DIRECT_MESSAGE_BYTES: Final = (256 << 10) + 1024
+MAX_DIRECT_MESSAGE_FIELDS: Final = 1024
+
 MAX_REPORTING_REQUEST_BYTES: Final = 4096
 DOCUMENT_PIECE_BYTES: Final = 256 * 1024
 

@@ -24,6 +24,8 @@ from client_sdk.wire import convert
 from client_sdk.wire.messages import (
     DeleteRequest,
     DeleteResponse,
+    DeliverRequest,
+    DeliverResponse,
     DocumentPiece,
     EnrolRequest,
     EnrolResponse,
@@ -72,6 +74,7 @@ class Method(Generic[Request, Response]):
 SECAGG_SERVICE: Final = "ldp.telemetry.v1.SecAggService"
 ENROLMENT_SERVICE: Final = "ldp.telemetry.v1.EnrolmentService"
 PLAN_SERVICE: Final = "ldp.telemetry.v1.PlanService"
+DIRECT_SERVICE: Final = "ldp.telemetry.v1.DirectService"
 DELETION_SERVICE: Final = "ldp.telemetry.v1.DeletionService"
 REPORTING_SERVICE: Final = "ldp.telemetry.v1.ReportingService"
 
@@ -82,6 +85,14 @@ PARTICIPATE_METHOD: Final[Method[ParticipantMessage, CollectorMessage]] = Method
     convert.participant_message_from_wire,
     convert.collector_message_to_wire,
     convert.collector_message_from_wire,
+)
+DELIVER_METHOD: Final[Method[DeliverRequest, DeliverResponse]] = Method(
+    DIRECT_SERVICE,
+    "Deliver",
+    convert.deliver_request_to_wire,
+    convert.deliver_request_from_wire,
+    convert.deliver_response_to_wire,
+    convert.deliver_response_from_wire,
 )
 ENROL_METHOD: Final[Method[EnrolRequest, EnrolResponse]] = Method(
     ENROLMENT_SERVICE,
@@ -141,6 +152,7 @@ GET_COUNTERS_METHOD: Final[Method[GetCountersRequest, DocumentPiece]] = Method(
 )
 
 PARTICIPATE: Final = PARTICIPATE_METHOD.path
+DELIVER: Final = DELIVER_METHOD.path
 ENROL: Final = ENROL_METHOD.path
 RENEW: Final = RENEW_METHOD.path
 GET_PLAN: Final = GET_PLAN_METHOD.path

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63lient_sdk/wire/reporting.proto\x12\x10ldp.telemetry.v1\"@\n\x10GetReportRequest\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\r\n\x05since\x18\x02 \x01(\x03\x12\r\n\x05until\x18\x03 \x01(\x03\"0\n\x11GetPrivacyRequest\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\"\x14\n\x12GetCountersRequest\"1\n\rDocumentPiece\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32\x94\x02\n\x10ReportingService\x12R\n\tGetReport\x12\".ldp.telemetry.v1.GetReportRequest\x1a\x1f.ldp.telemetry.v1.DocumentPiece0\x01\x12T\n\nGetPrivacy\x12#.ldp.telemetry.v1.GetPrivacyRequest\x1a\x1f.ldp.telemetry.v1.DocumentPiece0\x01\x12V\n\x0bGetCounters\x12$.ldp.telemetry.v1.GetCountersRequest\x1a\x1f.ldp.telemetry.v1.DocumentPiece0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63lient_sdk/wire/reporting.proto\x12\x10ldp.telemetry.v1\"W\n\x10GetReportRequest\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\r\n\x05since\x18\x02 \x01(\x03\x12\r\n\x05until\x18\x03 \x01(\x03\x12\x15\n\rfalse_devices\x18\x04 \x01(\t\"`\n\x11GetPrivacyRequest\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\x12\x0e\n\x06window\x18\x03 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\t\x12\x0f\n\x07\x63orrupt\x18\x05 \x01(\t\"\x14\n\x12GetCountersRequest\"1\n\rDocumentPiece\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32\x94\x02\n\x10ReportingService\x12R\n\tGetReport\x12\".ldp.telemetry.v1.GetReportRequest\x1a\x1f.ldp.telemetry.v1.DocumentPiece0\x01\x12T\n\nGetPrivacy\x12#.ldp.telemetry.v1.GetPrivacyRequest\x1a\x1f.ldp.telemetry.v1.DocumentPiece0\x01\x12V\n\x0bGetCounters\x12$.ldp.telemetry.v1.GetCountersRequest\x1a\x1f.ldp.telemetry.v1.DocumentPiece0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,13 +32,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'client_sdk.wire.reporting_p
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETREPORTREQUEST']._serialized_start=53
-  _globals['_GETREPORTREQUEST']._serialized_end=117
-  _globals['_GETPRIVACYREQUEST']._serialized_start=119
-  _globals['_GETPRIVACYREQUEST']._serialized_end=167
-  _globals['_GETCOUNTERSREQUEST']._serialized_start=169
-  _globals['_GETCOUNTERSREQUEST']._serialized_end=189
-  _globals['_DOCUMENTPIECE']._serialized_start=191
-  _globals['_DOCUMENTPIECE']._serialized_end=240
-  _globals['_REPORTINGSERVICE']._serialized_start=243
-  _globals['_REPORTINGSERVICE']._serialized_end=519
+  _globals['_GETREPORTREQUEST']._serialized_end=140
+  _globals['_GETPRIVACYREQUEST']._serialized_start=142
+  _globals['_GETPRIVACYREQUEST']._serialized_end=238
+  _globals['_GETCOUNTERSREQUEST']._serialized_start=240
+  _globals['_GETCOUNTERSREQUEST']._serialized_end=260
+  _globals['_DOCUMENTPIECE']._serialized_start=262
+  _globals['_DOCUMENTPIECE']._serialized_end=311
+  _globals['_REPORTINGSERVICE']._serialized_start=314
+  _globals['_REPORTINGSERVICE']._serialized_end=590
 # @@protoc_insertion_point(module_scope)

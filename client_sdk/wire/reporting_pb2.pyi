@@ -5,22 +5,30 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetReportRequest(_message.Message):
-    __slots__ = ("metric", "since", "until")
+    __slots__ = ("metric", "since", "until", "false_devices")
     METRIC_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    FALSE_DEVICES_FIELD_NUMBER: _ClassVar[int]
     metric: str
     since: int
     until: int
-    def __init__(self, metric: _Optional[str] = ..., since: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
+    false_devices: str
+    def __init__(self, metric: _Optional[str] = ..., since: _Optional[int] = ..., until: _Optional[int] = ..., false_devices: _Optional[str] = ...) -> None: ...
 
 class GetPrivacyRequest(_message.Message):
-    __slots__ = ("device", "all")
+    __slots__ = ("device", "all", "window", "delta", "corrupt")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
     device: str
     all: bool
-    def __init__(self, device: _Optional[str] = ..., all: bool = ...) -> None: ...
+    window: str
+    delta: str
+    corrupt: str
+    def __init__(self, device: _Optional[str] = ..., all: bool = ..., window: _Optional[str] = ..., delta: _Optional[str] = ..., corrupt: _Optional[str] = ...) -> None: ...
 
 class GetCountersRequest(_message.Message):
     __slots__ = ()

@@ -9,9 +9,7 @@ the state machines.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 from client_sdk.certificate import CERTIFICATE_BYTES
@@ -20,9 +18,29 @@ from client_sdk.secagg.keys import SEALED_BYTES
 from client_sdk.secagg.merkle import NODE_BYTES
 from client_sdk.secagg.parameters import MAX_NEIGHBOURS, MAX_ROSTER, PIECE_BYTES
 from client_sdk.wire import limits
+from client_sdk.wire.checks import (
+    FieldError,
+    Shape,
+    between,
+    characters,
+    exactly,
+    flag,
+    indices,
+    many,
+    many_of,
+    number,
+    text,
+)
 from client_sdk.wire.messages import (
     DeleteRequest,
     DeleteResponse,
+    DirectChallenge,
+    DirectHello,
+    DirectOffer,
+    DirectPiece,
+    DirectReceipts,
+    DirectSeal,
+    DirectStanding,
     DocumentPiece,
     EnrolRequest,
     EnrolResponse,
@@ -35,159 +53,28 @@ from client_sdk.wire.messages import (
     RenewResponse,
 )
 
+__all__ = ["FieldError", "Shape"]
+
 _MAX_UINT32: Final = 2**32 - 1
 
-
-class FieldError(Exception):
-    """What is wrong with one field, without its content; convert turns it into a WireError."""
-
-
-Check = Callable[[Any], Any]
-"""Takes a field's value from either world, returns it as our own type, or raises FieldError."""
-
-
-# --- checks, one per kind of field ----------------------------------------------------------------
-
-
-def _exactly(*sizes: int) -> Check:
-    wanted = " or ".join(map(str, sizes))
-
-    def check(value: Any) -> Any:
-        if len(value) not in sizes:
-            raise FieldError(f"{len(value)} bytes instead of {wanted}")
-        return value
-
-    return check
-
-
-def _between(least: int, most: int, unit: str = "bytes") -> Check:
-    def check(value: Any) -> Any:
-        if not least <= len(value) <= most:
-            raise FieldError(f"{len(value)} {unit}, must be {least} to {most}")
-        return value
-
-    return check
-
-
-def _characters(least: int, most: int) -> Check:
-    return _between(least, most, "characters")
-
-
-def _text(pattern: str, rule: str) -> Check:
-    matches = re.compile(pattern, re.ASCII).fullmatch
-
-    def check(value: Any) -> Any:
-        if matches(value) is None:
-            raise FieldError(f"must be {rule}")
-        return value
-
-    return check
-
-
-def _number(least: int, most: int) -> Check:
-    def check(value: Any) -> Any:
-        if not least <= value <= most:
-            raise FieldError(f"must lie in {least} to {most}")
-        return value
-
-    return check
-
-
-def _flag(value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise FieldError("must be true or false")
-    return value
-
-
-def _indices(most: int) -> Check:
-    def check(values: Any) -> tuple[int, ...]:
-        if len(values) > most:
-            raise FieldError(f"{len(values)} indices, at most {most}")
-        indices = tuple(values[:])  # as a list first: the generated class's lists are slow to walk
-        if indices and not (min(indices) >= 0 and max(indices) < MAX_ROSTER):
-            raise FieldError(f"an index is not below {MAX_ROSTER}")
-        return indices
-
-    return check
-
-
-def _many(each: Check, most: int) -> Check:
-    def check(values: Any) -> tuple[Any, ...]:
-        if len(values) > most:
-            raise FieldError(f"{len(values)} entries, at most {most}")
-        return tuple(map(each, values))
-
-    return check
-
-
-def _many_of(size: int, most: int) -> Check:
-    """`_many(_exactly(size), most)`, without a call for each entry."""
-    each = _many(_exactly(size), most)
-
-    def check(values: Any) -> Any:
-        if len(values) > most:
-            return each(values)
-        entries = tuple(values)
-        # Only where one is wrong they are looked at one by one, to say which length it has.
-        return entries if set(map(len, entries)) <= {size} else each(entries)
-
-    return check
-
-
-_key = _exactly(m.KEY_BYTES)
-_digest = _exactly(m.DIGEST_BYTES)
-_signature = _exactly(m.SIGNATURE_BYTES)
+_key = exactly(m.KEY_BYTES)
+_digest = exactly(m.DIGEST_BYTES)
+_signature = exactly(m.SIGNATURE_BYTES)
 # None at all is well-formed: whoever checks certificates says what is wrong with it.
-_certificate = _exactly(0, CERTIFICATE_BYTES)
-_time = _number(0, limits.MAX_TIME_S)
-_uint32 = _number(0, _MAX_UINT32)
-_total = _number(0, limits.MAX_TOTAL)
-_round_id = _text(r"[A-Za-z0-9_-]{1,64}", "1 to 64 characters of A-Z a-z 0-9 _ -")
-_reason = _text(r"[a-z0-9_]{1,64}", "1 to 64 characters of a-z 0-9 _")
-_neighbours = _indices(MAX_NEIGHBOURS)
-_neighbourhood = _indices(MAX_NEIGHBOURS + 1)
-_sealed_pairs = _many_of(SEALED_BYTES, MAX_NEIGHBOURS)
-_share_hashes = _between(0, m.SHARE_HASH_PAIR_BYTES * (MAX_NEIGHBOURS + 1))
-_proof = _many_of(NODE_BYTES, limits.MAX_PROOF_NODES)
+_certificate = exactly(0, CERTIFICATE_BYTES)
+_time = number(0, limits.MAX_TIME_S)
+_uint32 = number(0, _MAX_UINT32)
+_total = number(0, limits.MAX_TOTAL)
+_round_id = text(r"[A-Za-z0-9_-]{1,64}", "1 to 64 characters of A-Z a-z 0-9 _ -")
+_reason = text(r"[a-z0-9_]{1,64}", "1 to 64 characters of a-z 0-9 _")
+_neighbours = indices(MAX_NEIGHBOURS)
+_neighbourhood = indices(MAX_NEIGHBOURS + 1)
+_sealed_pairs = many_of(SEALED_BYTES, MAX_NEIGHBOURS)
+_share_hashes = between(0, m.SHARE_HASH_PAIR_BYTES * (MAX_NEIGHBOURS + 1))
+_proof = many_of(NODE_BYTES, limits.MAX_PROOF_NODES)
 
 
 # --- the table ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """One message: our class, a check per field, and pairs of lists that run in parallel.
-
-    hashed: a list of indices and how many more entries than it `share_hashes` may have.
-    """
-
-    kind: type[Any]
-    fields: Mapping[str, Check]
-    parallel: tuple[tuple[str, str], ...] = ()
-    hashed: tuple[str, int] | None = None
-
-    def checked(self, source: object) -> dict[str, Any]:
-        """All fields of a message of either world, as our own types. Raises FieldError naming the field."""
-        values = {}
-        for name, check in self.fields.items():
-            try:
-                values[name] = check(getattr(source, name))
-            except FieldError as fault:
-                raise FieldError(f"{name}: {fault}") from None
-        for left, right in self.parallel:
-            if len(values[left]) != len(values[right]):
-                raise FieldError(f"{right}: {len(values[right])} entries for {len(values[left])} {left}")
-        if self.hashed is not None:
-            _check_hashed(values, *self.hashed)
-        return values
-
-
-def _check_hashed(values: Mapping[str, Any], name: str, more: int) -> None:
-    least, size = len(values[name]), len(values["share_hashes"])
-    entries, rest = divmod(size, m.SHARE_HASH_PAIR_BYTES)
-    if rest or not least <= entries <= least + more:
-        raise FieldError(f"share_hashes: {size} bytes for {least} {name}")
-
 
 ADVERT = Shape(
     m.Advert,
@@ -196,12 +83,12 @@ ADVERT = Shape(
         "certificate": _certificate,
         "plan_hash": _digest,
         "period_start": _time,
-        "report_id": _exactly(m.REPORT_ID_BYTES),
-        "nonce": _exactly(m.NONCE_BYTES),
+        "report_id": exactly(m.REPORT_ID_BYTES),
+        "nonce": exactly(m.NONCE_BYTES),
         "mask_key": _key,
         "channel_key": _key,
         "self_mask_commitment": _digest,
-        "resent": _flag,
+        "resent": flag,
         "min_cohort": _uint32,
         "signature": _signature,
     },
@@ -221,7 +108,7 @@ PARTICIPANT_SHAPES: Final[Mapping[str, Shape]] = {
             "certificate": _certificate,
             "plan_hash": _digest,
             "period_start": _time,
-            "report_id": _exactly(m.REPORT_ID_BYTES),
+            "report_id": exactly(m.REPORT_ID_BYTES),
         },
     ),
     "advert": ADVERT,
@@ -236,17 +123,17 @@ PARTICIPANT_SHAPES: Final[Mapping[str, Shape]] = {
         parallel=(("recipients", "sealed"),),
         hashed=("recipients", 1),  # in the complete graph also the sender holds a pair
     ),
-    "masked_input_piece": Shape(m.MaskedInputPiece, {"offset": _uint32, "data": _between(1, PIECE_BYTES)}),
+    "masked_input_piece": Shape(m.MaskedInputPiece, {"offset": _uint32, "data": between(1, PIECE_BYTES)}),
     "confirm": Shape(m.Confirm, {"status_root": _digest, "signature": _signature}),
     "unmask_shares": Shape(
         m.UnmaskShares,
-        {"owners": _neighbourhood, "shares": _many_of(m.SHARE_BYTES, MAX_NEIGHBOURS + 1)},
+        {"owners": _neighbourhood, "shares": many_of(m.SHARE_BYTES, MAX_NEIGHBOURS + 1)},
         parallel=(("owners", "shares"),),
     ),
 }
 
 COLLECTOR_SHAPES: Final[Mapping[str, Shape]] = {
-    "challenge": Shape(m.Challenge, {"nonce": _exactly(m.NONCE_BYTES)}),
+    "challenge": Shape(m.Challenge, {"nonce": exactly(m.NONCE_BYTES)}),
     "joined": Shape(m.Joined, {"reports": _total, "spent_micro_epsilon": _total}),
     "already_counted": Shape(m.AlreadyCounted, {"round_id": _round_id, "contributors": _uint32}),
     "come_back": Shape(m.ComeBack, {"at": _time, "jitter_s": _uint32}),
@@ -254,16 +141,16 @@ COLLECTOR_SHAPES: Final[Mapping[str, Shape]] = {
         m.Roster,
         {
             "round_id": _round_id,
-            "index": _number(0, MAX_ROSTER - 1),
-            "size": _number(1, MAX_ROSTER),
-            "threshold": _number(1, MAX_NEIGHBOURS + 1),
-            "bits": _number(1, 64),
-            "length": _number(1, _MAX_UINT32),
+            "index": number(0, MAX_ROSTER - 1),
+            "size": number(1, MAX_ROSTER),
+            "threshold": number(1, MAX_NEIGHBOURS + 1),
+            "bits": number(1, 64),
+            "length": number(1, _MAX_UINT32),
             "formed_at": _time,
             "neighbours": _neighbours,
-            "adverts": _many(_advert, MAX_NEIGHBOURS),
+            "adverts": many(_advert, MAX_NEIGHBOURS),
             "digest": _digest,
-            "resent": _number(0, MAX_ROSTER),
+            "resent": number(0, MAX_ROSTER),
             "proof": _proof,
         },
         parallel=(("neighbours", "adverts"),),
@@ -278,8 +165,8 @@ COLLECTOR_SHAPES: Final[Mapping[str, Shape]] = {
         m.SurvivorStatus,
         {
             "survivors": _neighbourhood,
-            "contributors": _number(0, MAX_ROSTER),
-            "resent_survivors": _number(0, MAX_ROSTER),
+            "contributors": number(0, MAX_ROSTER),
+            "resent_survivors": number(0, MAX_ROSTER),
             "root": _digest,
             "proof": _proof,
         },
@@ -289,7 +176,7 @@ COLLECTOR_SHAPES: Final[Mapping[str, Shape]] = {
         {
             "dropped": _neighbours,
             "confirmed_by": _neighbourhood,
-            "confirmations": _many_of(m.SIGNATURE_BYTES, MAX_NEIGHBOURS + 1),
+            "confirmations": many_of(m.SIGNATURE_BYTES, MAX_NEIGHBOURS + 1),
         },
         parallel=(("confirmed_by", "confirmations"),),
     ),
@@ -299,19 +186,19 @@ COLLECTOR_SHAPES: Final[Mapping[str, Shape]] = {
 
 ENROL_REQUEST: Final = Shape(
     EnrolRequest,
-    {"token": _characters(1, limits.MAX_TOKEN_CHARS), "identity_key": _key, "signature": _signature},
+    {"token": characters(1, limits.MAX_TOKEN_CHARS), "identity_key": _key, "signature": _signature},
 )
-_issued = {"certificate": _exactly(CERTIFICATE_BYTES), "expires_at": _time}
+_issued = {"certificate": exactly(CERTIFICATE_BYTES), "expires_at": _time}
 ENROL_RESPONSE: Final = Shape(EnrolResponse, _issued)
-RENEW_REQUEST: Final = Shape(RenewRequest, {"certificate": _exactly(CERTIFICATE_BYTES), "signature": _signature})
+RENEW_REQUEST: Final = Shape(RenewRequest, {"certificate": exactly(CERTIFICATE_BYTES), "signature": _signature})
 RENEW_RESPONSE: Final = Shape(RenewResponse, _issued)
-GET_PLAN_REQUEST: Final = Shape(GetPlanRequest, {"name": _characters(0, limits.MAX_NAME_CHARS)})
+GET_PLAN_REQUEST: Final = Shape(GetPlanRequest, {"name": characters(0, limits.MAX_NAME_CHARS)})
 GET_PLAN_RESPONSE: Final = Shape(
     GetPlanResponse,
     {
-        "toml": _characters(1, limits.MAX_PLAN_CHARS),
+        "toml": characters(1, limits.MAX_PLAN_CHARS),
         "plan_hash": _digest,
-        "signature": _exactly(0, m.SIGNATURE_BYTES),
+        "signature": exactly(0, m.SIGNATURE_BYTES),
     },
 )
 DELETE_REQUEST: Final = Shape(
@@ -319,18 +206,64 @@ DELETE_REQUEST: Final = Shape(
     {"identity_key": _key, "certificate": _certificate, "requested_at": _time, "signature": _signature},
 )
 DELETE_RESPONSE: Final = Shape(DeleteResponse, {})
+
+_MOST = limits.MAX_DIRECT_REPORTS
+_round_ids = many(text(r"[A-Za-z0-9_-]{0,64}", "up to 64 characters of A-Z a-z 0-9 _ -"), _MOST)
+_outcomes: Mapping[str, Any] = {
+    "answers": many(_reason, _MOST),
+    "round_ids": _round_ids,
+    "contributors": many(_uint32, _MOST),
+}
+_alike: tuple[tuple[str, str], ...] = (("answers", "round_ids"), ("answers", "contributors"))
+DELIVER_REQUEST_SHAPES: Final[Mapping[str, Shape]] = {
+    "hello": Shape(DirectHello, {"identity_key": _key, "certificate": _certificate}),
+    "offer": Shape(
+        DirectOffer,
+        {
+            "plan_hashes": many_of(m.DIGEST_BYTES, _MOST),
+            "period_starts": many(_time, _MOST),
+            "report_ids": many_of(m.REPORT_ID_BYTES, _MOST),
+            "resent": many(flag, _MOST),
+            "signature": _signature,
+        },
+        parallel=(
+            ("plan_hashes", "period_starts"),
+            ("plan_hashes", "report_ids"),
+            ("plan_hashes", "resent"),
+        ),
+    ),
+    "piece": Shape(DirectPiece, {"place": number(0, _MOST - 1), "offset": _uint32, "data": between(1, PIECE_BYTES)}),
+    "seal": Shape(DirectSeal, {"signature": _signature}),
+}
+DELIVER_RESPONSE_SHAPES: Final[Mapping[str, Shape]] = {
+    "challenge": Shape(DirectChallenge, {"nonce": exactly(m.NONCE_BYTES)}),
+    "standing": Shape(DirectStanding, {"reports": _total, "spent_micro_epsilon": _total, **_outcomes}, parallel=_alike),
+    "receipts": Shape(DirectReceipts, _outcomes, parallel=_alike),
+}
 GET_REPORT_REQUEST: Final = Shape(
     GetReportRequest,
-    {"metric": _text(r"([a-z][a-z0-9_]{0,62})?", "a metric's name or empty"), "since": _time, "until": _time},
+    {
+        "metric": text(r"([a-z][a-z0-9_]{0,62})?", "a metric's name or empty"),
+        "since": _time,
+        "until": _time,
+        "false_devices": text(r"([0-9]{1,9}|[0-9.]{1,121}%)?", "a number, a share such as 1% or empty"),
+    },
 )
 GET_PRIVACY_REQUEST: Final = Shape(
-    GetPrivacyRequest, {"device": _text(r"([0-9a-f]{32})?", "a device id of 32 hex digits or empty"), "all": _flag}
+    GetPrivacyRequest,
+    {
+        "device": text(r"([0-9a-f]{32})?", "a device id of 32 hex digits or empty"),
+        "all": flag,
+        "window": text(r"[0-9a-z]{0,16}", "a window's name or empty"),
+        "delta": text(r"[0-9.eE+-]{0,130}", "a decimal number or empty"),
+        "corrupt": text(r"[0-9.eE+-]{0,130}", "a decimal number or empty"),
+    },
 )
 GET_COUNTERS_REQUEST: Final = Shape(GetCountersRequest, {})
 DOCUMENT_PIECE: Final = Shape(
     DocumentPiece,
     {
-        "media_type": _text(r"[a-z]+/[a-z0-9.+-]{1,64}", "a media type"),
-        "data": _between(0, limits.DOCUMENT_PIECE_BYTES),
+        "media_type": text(r"[a-z]+/[a-z0-9.+-]{1,64}", "a media type"),
+        "data": between(0, limits.DOCUMENT_PIECE_BYTES),
     },
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.vectors import certificates, messages, plans, primitives, refusals, rounds, shares, trees
+from tests.vectors import certificates, direct, messages, plans, primitives, refusals, rounds, shares, trees
 from tests.vectors.layout import FOLDER, as_text
 
 FILES: dict[str, Callable[[], dict[str, Any]]] = {
@@ -27,6 +27,7 @@ FILES: dict[str, Callable[[], dict[str, Any]]] = {
     "refusals": refusals.refusals_document,
     "sparse_round": rounds.sparse_document,
     "plans": plans.plans_document,
+    "direct": direct.direct_document,
 }
 
 

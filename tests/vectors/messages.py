@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from client_sdk.secagg import messages as m
-from client_sdk.wire import convert, deletion_pb2, enrolment_pb2, limits, plan_pb2, secagg_pb2
+from client_sdk.wire import convert, deletion_pb2, direct_pb2, enrolment_pb2, limits, plan_pb2, secagg_pb2
 from client_sdk.wire import messages as w
 from tests.vectors.certificates import issued
 from tests.vectors.layout import drawn
@@ -23,6 +23,8 @@ WIRE_TYPES = {
     "GetPlanResponse": plan_pb2.GetPlanResponse,
     "DeleteRequest": deletion_pb2.DeleteRequest,
     "DeleteResponse": deletion_pb2.DeleteResponse,
+    "DeliverRequest": direct_pb2.DeliverRequest,
+    "DeliverResponse": direct_pb2.DeliverResponse,
 }
 READERS = {
     "ParticipantMessage": convert.participant_message_from_wire,
@@ -35,6 +37,8 @@ READERS = {
     "GetPlanResponse": convert.get_plan_response_from_wire,
     "DeleteRequest": convert.delete_request_from_wire,
     "DeleteResponse": convert.delete_response_from_wire,
+    "DeliverRequest": convert.deliver_request_from_wire,
+    "DeliverResponse": convert.deliver_response_from_wire,
 }
 WRITERS = {
     m.ParticipantMessage: ("ParticipantMessage", convert.participant_message_to_wire),
@@ -47,6 +51,8 @@ WRITERS = {
     w.GetPlanResponse: ("GetPlanResponse", convert.get_plan_response_to_wire),
     w.DeleteRequest: ("DeleteRequest", convert.delete_request_to_wire),
     w.DeleteResponse: ("DeleteResponse", convert.delete_response_to_wire),
+    w.DeliverRequest: ("DeliverRequest", convert.deliver_request_to_wire),
+    w.DeliverResponse: ("DeliverResponse", convert.deliver_response_to_wire),
 }
 
 
@@ -80,7 +86,15 @@ def samples() -> list[Any]:
         w.GetPlanResponse("[plan]\n", digest, signature),
         w.DeleteRequest(key, certificate, 1_767_225_600, signature),
         w.DeleteResponse(),
-    ]
+        w.DirectHello(key, certificate),
+        w.DirectChallenge(digest),
+        w.DirectOffer((digest, digest[::-1]), (0, 1_767_225_600), (drawn("report", 16), bytes(16)), (False, True),
+                      signature),
+        w.DirectStanding(3, 2**63 - 1, ("wanted", "already_counted"), ("", "round_5-A"), (0, 50)),
+        w.DirectPiece(99, 262_144, drawn("piece", 12)),
+        w.DirectSeal(signature),
+        w.DirectReceipts(("counted", "a_later_reason"), ("round_5-A", ""), (1, 0)),
+    ]  # fmt: skip
 
 
 def wire_of(message: Any) -> tuple[str, bytes]:
@@ -182,7 +196,22 @@ def _malformed() -> list[tuple[str, str, bytes]]:
         (w.GetPlanResponse, "no text", {"toml": ""}),
         (w.GetPlanResponse, "signature of 1 byte", {"signature": b"s"}),
         (w.DeleteRequest, "a negative time", {"requested_at": -1}),
-    ]
+        (w.DirectHello, "identity key of 33 bytes", {"identity_key": bytes(33)}),
+        (w.DirectChallenge, "no nonce", {"nonce": b""}),
+        (w.DirectOffer, "a hash of 31 bytes", {"plan_hashes": [bytes(32), bytes(31)]}),
+        (w.DirectOffer, "a report id of 17 bytes", {"report_ids": [bytes(16), bytes(17)]}),
+        (w.DirectOffer, "fewer periods than plans", {"period_starts": [0]}),
+        (w.DirectOffer, "fewer flags than plans", {"resent": [True]}),
+        (w.DirectOffer, "a negative time", {"period_starts": [0, -1]}),
+        (w.DirectOffer, "signature of 63 bytes", {"signature": bytes(63)}),
+        (w.DirectStanding, "a total of 2^63", {"spent_micro_epsilon": 2**63}),
+        (w.DirectStanding, "an answer with a blank", {"answers": ["wanted", "not now"]}),
+        (w.DirectStanding, "fewer rounds than answers", {"round_ids": [""]}),
+        (w.DirectPiece, "place 100", {"place": 100}),
+        (w.DirectPiece, "an empty piece", {"data": b""}),
+        (w.DirectSeal, "no signature", {"signature": b""}),
+        (w.DirectReceipts, "fewer contributors than answers", {"contributors": [1]}),
+    ]  # fmt: skip
     for kind, why, changes in fields:
         name, wire = _changed(sample[kind], **changes)
         bad.append((name, f"{kind.__name__}: {why}", wire))

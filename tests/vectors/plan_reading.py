@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 EXACT = Context(prec=200)
@@ -45,8 +46,19 @@ def micro(epsilon: Any) -> int:
 
 
 def report_price(plan: Table) -> int:
-    prices = sorted((micro(metric["epsilon"]) for metric in plan["metrics"].values()), reverse=True)
+    prices = sorted((metric_price(metric) for metric in plan["metrics"].values()), reverse=True)
     return sum(prices[: plan["plan"].get("sample_metrics")])
+
+
+def metric_price(table: Table) -> int:
+    """Of a memoised metric that of its dearest report, one of the first three."""
+    first = micro(table["epsilon"])
+    if not table.get("memoize"):
+        return first
+    inf = micro(table.get("epsilon_inf", min(2 * Fraction(table["epsilon"]), 40)))
+    distinct = table.get("max_distinct", min(4, labels(table)))
+    totals = [0, first, *(min(r, distinct) * inf + max(0, r - distinct) for r in (2, 3))]
+    return max(after - before for before, after in pairwise(totals))
 
 
 # --- tables -----------------------------------------------------------------------------------------
@@ -75,10 +87,14 @@ def canonical(plan: Table, mechanisms: Mapping[str, str]) -> str:
             {"max_wait": 30, "corrupt_fraction": "0.1", "dropout_fraction": "0.1"},
         ),
         "budget": left(
-            {name: decimal(budget[name]) for name in ("lifetime", "rolling_24h") if name in budget},
+            {
+                name: decimal(budget[name])
+                for name in ("lifetime", "rolling_24h", "lifetime_rho", "rolling_24h_rho")
+                if name in budget
+            },
             {"rolling_24h": fraction(Fraction((-(-86_400 // period) + 1) * report_price(plan), 10**6))},
         ),
-        "delivery": left(plan.get("delivery", {}), {"resend": "same_bytes"}),
+        "delivery": delivery(plan.get("delivery", {}), seconds(head.get("max_delay", head["period"]))),
         "registrar": {
             name: value.lower() if name == "key" else value for name, value in plan.get("registrar", {}).items()
         },
@@ -88,11 +104,22 @@ def canonical(plan: Table, mechanisms: Mapping[str, str]) -> str:
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def delivery(table: Table, max_delay: int) -> Table:
+    after = {"fallback_after": seconds(table["fallback_after"])} if "fallback_after" in table else {}
+    defaults = {"resend": "same_bytes", "delivery": "interactive", "fallback": "none", "fallback_after": max_delay // 2}
+    return left({**table, **after}, defaults)
+
+
 def metric(table: Table, mechanism: str) -> Table:
     fields: Table = {
         name: table[name] for name in ("kind", "on_device", "categories", "other", "levels") if name in table
     }
     fields |= {"mechanism": mechanism, "epsilon": decimal(table["epsilon"])}
+    if table["kind"] == "vector":
+        fields |= {name: table[name] for name in ("dimension", "norm", "calibration") if name in table}
+        fields |= {name: decimal(table[name]) for name in ("clip", "delta") if name in table}
+        fields["expires"] = str(table["expires"]) if "expires" in table else None
+        return left(fields, {"on_device": "last", "levels": 4096, "calibration": "analytic"})
     fields["expires"] = str(table["expires"]) if "expires" in table else None
     fields["optional"] = table.get("optional", False)
     fields["presence_share"] = decimal(table.get("presence_share", "0.25"))
@@ -101,7 +128,7 @@ def metric(table: Table, mechanism: str) -> Table:
     if table["kind"] == "categorical":
         defaults |= {"mechanism": "randomized_response", "default": table.get("other", table["categories"][0])}
         fields["default"] = table.get("default")
-        return left(fields, defaults)
+        return left(fields | memory(table), defaults | memory_defaults(table))
     fields |= bins(table)
     lower, upper = Fraction(ends(table)[0]), Fraction(ends(table)[1])
     middle = Fraction(0) if table.get("on_device") in ("count", "sum") else (lower + upper) / 2
@@ -110,6 +137,18 @@ def metric(table: Table, mechanism: str) -> Table:
     fields["default"] = decimal(table["default"]) if "default" in table else None
     fields["quantiles"] = [decimal(share) for share in table["quantiles"]] if "quantiles" in table else None
     return left(fields, defaults)
+
+
+def memory(table: Table) -> Table:
+    if not table.get("memoize"):
+        return {}
+    inf = decimal(table["epsilon_inf"]) if "epsilon_inf" in table else None
+    return {"memoize": True, "epsilon_inf": inf, "max_distinct": table.get("max_distinct")}
+
+
+def memory_defaults(table: Table) -> Table:
+    twice = fraction(min(2 * Fraction(table["epsilon"]), Fraction(40)))
+    return {"epsilon_inf": twice, "max_distinct": min(4, labels(table))}
 
 
 def ends(table: Table) -> tuple[Any, Any]:
@@ -140,7 +179,7 @@ def equal(lower: Fraction, upper: Fraction, count: int) -> list[str]:
 # --- the vector -------------------------------------------------------------------------------------
 
 
-def labels(table: Table, mechanism: str) -> int:
+def labels(table: Table) -> int:
     """How many a mechanism for categories tells apart."""
     if table["kind"] == "categorical":
         count = len(table["categories"]) + ("other" in table)
@@ -151,11 +190,13 @@ def labels(table: Table, mechanism: str) -> int:
 
 def elements(table: Table, mechanism: str) -> int | None:
     """Elements of a metric, by its mechanism; None where only the mechanism's own section can say (square_wave)."""
+    if table["kind"] == "vector":
+        return int(table["dimension"])
     if table["kind"] == "numeric":
         return 1 + table.get("optional", False)
     if mechanism == "square_wave":
         return None
-    k = labels(table, mechanism)
+    k = labels(table)
     return 1 << k.bit_length() if mechanism == "hadamard" else k  # the power of two above k, of k + 1 at least
 
 

@@ -14,6 +14,8 @@ REST = "[cohort]\nmin_size = 50\ntarget_size = 200\n[budget]\nlifetime = 365\n"
 NUMBER = 'kind = "numeric"\nlower = 0\nupper = 5000\nepsilon = 1\n'
 LABELS = 'kind = "categorical"\ncategories = ["wifi", "cellular"]\nother = "other"\nepsilon = 1\n'
 BINS = 'kind = "histogram"\nlower = 0\nupper = 10\nepsilon = 1\n'
+FLAT = 'kind = "vector"\ndimension = 20\nclip = 10.0\nnorm = "l1"\nepsilon = 0.5\n'
+ROUND = 'kind = "vector"\ndimension = 1000\nclip = 1.5\nnorm = "l2"\nepsilon = 1\ndelta = 0.000001\n'
 SHARES = 'kind = "quantiles"\nlower = 0\nupper = 10\nepsilon = 1\n'
 
 
@@ -123,12 +125,54 @@ GOOD: list[tuple[str, list[str]]] = [
               head="sample_metrics = 2\n")],
     ),
     (
+        "vectors",
+        [
+            text(FLAT, ROUND, ROUND.replace("epsilon = 1", "epsilon = 0.5") + 'calibration = "classic"\n',
+                 FLAT + 'on_device = "mean"\nlevels = 100\nexpires = 2027-01-01\n'),
+            text(FLAT + mechanism("laplace") + "levels = 4096\n",
+                 ROUND.replace("0.000001", "1e-6") + mechanism("gaussian") + 'calibration = "analytic"\n',
+                 ROUND.replace("epsilon = 1", "epsilon = 0.50") + 'calibration = "classic"\noptional = false\n',
+                 FLAT + 'on_device = "mean"\nlevels = 100\nexpires = "2027-01-01"\n'),
+        ],
+    ),
+    (
+        "limits in rho",
+        [text(ROUND, rest=REST + "lifetime_rho = 3.50\nrolling_24h_rho = 0.5\n")],
+    ),
+    (
         "names that are gone",
         [
             text(LABELS + 'removed = ["x", "ä", "b"]\n', head='removed_metrics = ["old_b", "old_a"]\n'),
             text(LABELS + 'removed = ["ä", "b", "x"]\n', head='removed_metrics = ["old_a", "old_b"]\n'),
         ],
     ),
+    (
+        "memoised categories",
+        [
+            text(LABELS + "memoize = true\n",
+                 LABELS + "memoize = true\nepsilon_inf = 2.50\nmax_distinct = 1\n" + mechanism("optimized_unary"),
+                 LABELS + "memoize = true\noptional = true\nmax_distinct = 2\n", NUMBER),
+            text(LABELS + "max_distinct = 3\nepsilon_inf = 2.0\nmemoize = true\n",
+                 LABELS + mechanism("optimized_unary") + "max_distinct = 1\nepsilon_inf = 2.5\nmemoize = true\n",
+                 LABELS + "memoize = true\noptional = true\nmax_distinct = 2\nepsilon_inf = 2\n",
+                 NUMBER),
+        ],
+    ),
+    ("every report unmasked", [text(NUMBER, rest=REST + '[delivery]\ndelivery = "direct"\n')]),
+    (
+        "unmasked without a cohort after half of max_delay",
+        [
+            text(NUMBER, rest=REST + '[delivery]\nfallback = "direct"\n'),
+            text(NUMBER, rest=REST + '[delivery]\nresend = "same_bytes"\nfallback = "direct"\nfallback_after = "12h"\n'
+                 'delivery = "interactive"\n'),
+        ],
+    ),
+    (
+        "unmasked without a cohort, sooner",
+        [text(NUMBER, rest=REST + '[delivery]\nresend = "never"\nfallback = "direct"\nfallback_after = "90m"\n')],
+    ),
+    ("no fallback is the default", [text(NUMBER + "levels = 10\n", rest=REST + '[delivery]\nfallback = "none"\n'),
+                                    text(NUMBER + "levels = 10\n")]),
 ]  # fmt: skip
 REFUSED: list[tuple[str, str]] = [
     ("an unknown field", text(NUMBER + "colour = 1\n")),
@@ -144,7 +188,25 @@ REFUSED: list[tuple[str, str]] = [
     ("edges that do not ascend", text('kind = "histogram"\nedges = [0, 2, 1]\nepsilon = 1\n')),
     ("edges beside ends", text(BINS + "edges = [0, 1, 2]\n")),
     ("one bin", text(BINS + "bins = 1\n")),
+    ("a Gaussian without a delta", text(ROUND.replace("delta = 0.000001\n", ""))),
+    ("a delta beside L1", text(FLAT + "delta = 0.000001\n")),
+    ("the classic calibration at an epsilon of 1", text(ROUND + 'calibration = "classic"\n')),
+    ("a mechanism of the other norm", text(FLAT + mechanism("gaussian"))),
+    ("a default of a vector", text(FLAT + "default = 0\n")),
+    ("a Gaussian in a sample of the metrics", text(ROUND, NUMBER, head="sample_metrics = 1\n")),
     ("quantiles that do not ascend", text(SHARES + "quantiles = [0.9, 0.5]\n")),
+    (
+        "a fallback of what is direct",
+        text(NUMBER, rest=REST + '[delivery]\ndelivery = "direct"\nfallback = "direct"\n'),
+    ),
+    ("a time without fallback", text(NUMBER, rest=REST + '[delivery]\nfallback_after = "6h"\n')),
+    ("a fallback after the end", text(NUMBER, rest=REST + '[delivery]\nfallback = "direct"\nfallback_after = "1d"\n')),
+    ("a memory of numbers", text(NUMBER + "memoize = true\n")),
+    ("a memory of another mechanism", text(LABELS + "memoize = true\n" + mechanism("hadamard"))),
+    ("no more for ever than for once", text(LABELS + "memoize = true\nepsilon_inf = 1\n")),
+    ("more answers than labels", text(LABELS + "memoize = true\nmax_distinct = 4\n")),
+    ("a memory's field without memory", text(LABELS + "max_distinct = 2\n")),
+    ("an unknown way", text(NUMBER, rest=REST + '[delivery]\ndelivery = "masked"\n')),
     ("a quantile that is the largest", text(SHARES + "quantiles = [0.5, 1]\n")),
 ]
 

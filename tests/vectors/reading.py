@@ -339,3 +339,32 @@ def masked(report: Sequence[int], masks: Iterable[tuple[bytes, int]], bits: int)
 def signed_elements(data: bytes, bits: int) -> list[int]:
     half = 2 ** (bits - 1)
     return [(value + half) % 2**bits - half for value in elements(data, bits)]
+
+
+# --- 16 Direct delivery ------------------------------------------------------------------------------
+
+
+def direct_offer_message(
+    key: bytes, certificate: bytes, nonce: bytes, reports: Sequence[Mapping[str, object]]
+) -> bytes:
+    """reports: plan_hash, period_start, report_id, resent of each."""
+    listed = b"".join(
+        field(bytes(one["plan_hash"]))  # type: ignore[call-overload]
+        + integer(int(one["period_start"]))  # type: ignore[call-overload]
+        + field(bytes(one["report_id"]))  # type: ignore[call-overload]
+        + integer(int(bool(one["resent"])))
+        for one in reports
+    )
+    head = field(b"ldp-telemetry/direct/v1/offer") + field(key) + field(certificate) + field(nonce)
+    return head + integer(len(reports)) + listed
+
+
+def direct_seal_message(offered: bytes, sent: Mapping[int, bytes]) -> bytes:
+    """sent: packed reports by place."""
+    digests = b"".join(integer(place) + field(sha256(sent[place])) for place in sorted(sent))
+    return field(b"ldp-telemetry/direct/v1/seal") + field(sha256(offered)) + integer(len(sent)) + digests
+
+
+def packed_report(elements: Sequence[int], bound: int) -> bytes:
+    width = next(w for w in (1, 2, 4, 8) if bound < 1 << (8 * w - 1))
+    return bytes([width]) + b"".join(element.to_bytes(width, "little", signed=True) for element in elements)

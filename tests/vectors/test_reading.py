@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from client_sdk.wire import deletion_pb2, enrolment_pb2, plan_pb2, secagg_pb2
+from client_sdk.wire import deletion_pb2, direct_pb2, enrolment_pb2, plan_pb2, secagg_pb2
 from client_sdk.wire.secagg_pb2 import CollectorMessage, ParticipantMessage
 from tests.hypergeometric import Oracle
 from tests.vectors import plan_reading
@@ -21,7 +21,7 @@ from tests.vectors.layout import load, raw
 from tests.vectors.member import Member, unhex
 
 FOLDER = Path(__file__).resolve().parent
-GENERATED = (secagg_pb2, enrolment_pb2, plan_pb2, deletion_pb2)
+GENERATED = (secagg_pb2, enrolment_pb2, plan_pb2, deletion_pb2, direct_pb2)
 
 
 def ids(entry: Any) -> str:
@@ -478,9 +478,58 @@ def test_where_a_plans_metrics_stand(one: dict[str, Any]) -> None:
 def test_plans_of_every_kind_and_with_every_new_field_are_there() -> None:
     forms = [json.loads(one["canonical"]) for one in PLANS["plans"]]
     fields = {(table["kind"], name) for form in forms for table in form["metrics"].values() for name in table}
-    assert {kind for kind, _ in fields} == {"numeric", "categorical", "histogram", "quantiles"}
+    assert {kind for kind, _ in fields} == {"numeric", "categorical", "histogram", "quantiles", "vector"}
     assert {name for _, name in fields} >= {
         "edges", "bins", "quantiles", "optional", "presence_share", "removed", "mechanism", "default", "expires",
     }  # fmt: skip
     assert {name for form in forms for name in form["plan"]} >= {"sample_metrics", "removed_metrics"}
     assert len({one["hash"] for one in PLANS["plans"]}) == len(PLANS["plans"])
+
+
+# --- direct.json -------------------------------------------------------------------------------------
+
+DIRECT = load("direct")
+
+
+def direct_reports() -> list[dict[str, Any]]:
+    plan_hash = unhex(DIRECT, "plan_hash")
+    return [{**one, "plan_hash": plan_hash, "report_id": unhex(one, "report_id")} for one in DIRECT["reports"]]
+
+
+def test_a_direct_call() -> None:
+    seed, certificate, nonce = raw(DIRECT, "identity_seed", "certificate", "nonce")
+    key = r.identity_key(seed)
+    form = plan_reading.canonical(plan_reading.read(DIRECT["plan"]), {"m0": "laplace", "m1": "randomized_response"})
+    assert plan_reading.sha256(form) == DIRECT["plan_hash"]
+    for one in DIRECT["reports"]:
+        assert r.report_id(seed, "vectors", one["period_start"]).hex() == one["report_id"]
+        assert r.packed_report(one["elements"], 46_000).hex() == one["packed"]
+    offered = r.direct_offer_message(key, certificate, nonce, direct_reports())
+    assert offered.hex() == DIRECT["offer_message"]
+    said = [
+        (direct_pb2.DeliverRequest if "from" in one else direct_pb2.DeliverResponse).FromString(unhex(one, "wire"))
+        for one in DIRECT["messages"]
+    ]
+    assert [one.WhichOneof("message") for one in said] == [
+        "hello", "challenge", "offer", "standing", "piece", "piece", "seal", "receipts"
+    ]  # fmt: skip
+    assert said[2].offer.signature == r.sign(seed, offered)
+    sent = {one.piece.place: one.piece.data for one in said[4:6]}
+    assert list(sent) == [place for place, word in enumerate(said[3].standing.answers) if word == "wanted"] == [0, 2]
+    assert all(data.hex() == DIRECT["reports"][place]["packed"] for place, data in sent.items())
+    message = r.direct_seal_message(offered, sent)
+    assert message.hex() == DIRECT["seal_message"]
+    assert said[6].seal.signature == r.sign(seed, message)
+
+
+@pytest.mark.parametrize("one", DIRECT["bad_offers"], ids=ids)
+def test_bad_direct_offers(one: dict[str, Any]) -> None:
+    seed, certificate, nonce = raw(DIRECT, "identity_seed", "certificate", "nonce")
+    offered = r.direct_offer_message(r.identity_key(seed), certificate, nonce, direct_reports())
+    assert not r.holds(r.identity_key(seed), unhex(one, "signature"), offered)
+
+
+@pytest.mark.parametrize("one", DIRECT["bad_seals"], ids=ids)
+def test_bad_direct_seals(one: dict[str, Any]) -> None:
+    key = r.identity_key(unhex(DIRECT, "identity_seed"))
+    assert not r.holds(key, unhex(one, "signature"), unhex(DIRECT, "seal_message"))

@@ -20,6 +20,8 @@ from client_sdk.secagg.parameters import RoundRules
 from client_sdk.secagg.participant import Participant
 from client_sdk.secagg.transcript import advert_message
 from client_sdk.wire import convert
+from client_sdk.wire import messages as w
+from collector.direct import Incoming, check_direct_hello, check_offer, read_report
 from collector.secagg.blame import Blame, Fault
 from collector.secagg.opening import open_sum
 from collector.secagg.round import Round
@@ -280,3 +282,80 @@ def test_texts_that_are_no_plan(one: dict[str, Any]) -> None:
         parse_plan(one["text"])
     assert [line.split(":")[0] for line in caught.value.problems] == one["fields"]
     assert one["fields"]
+
+
+# --- a call of direct delivery -----------------------------------------------------------------------
+
+DIRECT = load("direct")
+CALL: list[Any] = [
+    (convert.deliver_request_from_wire if "from" in one else convert.deliver_response_from_wire)(unhex(one, "wire"))
+    for one in DIRECT["messages"]
+]
+HELLO, NONCE, OFFER, SEAL = CALL[0], CALL[1].nonce, CALL[2], CALL[-2]
+PIECES = [message for message in CALL if isinstance(message, w.DirectPiece)]
+
+
+def incoming() -> Incoming:
+    sizes = {piece.place: len(piece.data) for piece in PIECES}
+    return Incoming.of(HELLO, NONCE, OFFER, sizes)
+
+
+def direct_refusal(work: Any) -> str:
+    with pytest.raises(RejectionError) as caught:
+        work()
+    return caught.value.reason.value
+
+
+def test_a_collector_takes_a_direct_call() -> None:
+    check_direct_hello(HELLO, unhex(DIRECT, "registrar_key"), DIRECT["reports"][0]["period_start"])
+    offered = check_offer(HELLO, NONCE, OFFER)
+    assert [(one.period_start, one.report_id.hex(), one.resent) for one in offered] == [
+        (one["period_start"], one["report_id"], one["resent"]) for one in DIRECT["reports"]
+    ]
+    taken = incoming()
+    for piece in PIECES:
+        taken.add(piece)
+    plan = parse_plan(DIRECT["plan"])
+    for place, data in taken.seal(SEAL).items():
+        assert read_report(plan, data) == DIRECT["reports"][place]["elements"]
+        assert data.hex() == DIRECT["reports"][place]["packed"]
+
+
+@pytest.mark.parametrize("one", DIRECT["bad_hellos"], ids=ids)
+def test_bad_direct_hellos(one: dict[str, Any]) -> None:
+    said, key = convert.deliver_request_from_wire(unhex(one, "wire")), unhex(DIRECT, "registrar_key")
+    assert isinstance(said, w.DirectHello)
+    assert direct_refusal(lambda: check_direct_hello(said, key, one["at"])) == one["refused"]
+
+
+@pytest.mark.parametrize("one", DIRECT["bad_offers"], ids=ids)
+def test_bad_direct_offers(one: dict[str, Any]) -> None:
+    said = dataclasses.replace(OFFER, signature=unhex(one, "signature"))
+    assert direct_refusal(lambda: check_offer(HELLO, NONCE, said)) == one["refused"] == "bad_signature"
+
+
+@pytest.mark.parametrize("one", DIRECT["bad_seals"], ids=ids)
+def test_bad_direct_seals(one: dict[str, Any]) -> None:
+    said, taken = w.DirectSeal(unhex(one, "signature")), incoming()
+    for piece in PIECES:
+        taken.add(piece)
+    assert direct_refusal(lambda: taken.seal(said)) == one["refused"] == "bad_signature"
+
+
+@pytest.mark.parametrize("one", DIRECT["bad_pieces"], ids=ids)
+def test_bad_direct_pieces(one: dict[str, Any]) -> None:
+    def take() -> None:
+        taken = incoming()
+        for wire in one["wires"]:
+            piece = convert.deliver_request_from_wire(bytes.fromhex(wire))
+            assert isinstance(piece, w.DirectPiece)
+            taken.add(piece)
+        taken.seal(SEAL)
+
+    assert direct_refusal(take) == one["refused"]
+
+
+@pytest.mark.parametrize("one", DIRECT["bad_reports"], ids=ids)
+def test_bad_direct_reports(one: dict[str, Any]) -> None:
+    plan = parse_plan(DIRECT["plan"])
+    assert direct_refusal(lambda: read_report(plan, unhex(one, "packed"))) == one["refused"]

@@ -14,7 +14,17 @@ from client_sdk.errors import WireError
 from client_sdk.secagg import messages as m
 from client_sdk.secagg.keys import SEALED_BYTES
 from client_sdk.secagg.parameters import MAX_NEIGHBOURS, MAX_ROSTER, PIECE_BYTES
-from client_sdk.wire import convert, deletion_pb2, enrolment_pb2, limits, plan_pb2, reporting_pb2, secagg_pb2, shapes
+from client_sdk.wire import (
+    convert,
+    deletion_pb2,
+    enrolment_pb2,
+    envelopes,
+    limits,
+    plan_pb2,
+    reporting_pb2,
+    secagg_pb2,
+    shapes,
+)
 from client_sdk.wire.messages import (
     DeleteRequest,
     DeleteResponse,
@@ -110,13 +120,13 @@ SINGLE: list[tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], Any]] = 
         deletion_pb2.DeleteResponse,
     ),
     (
-        GetReportRequest("cold_start_ms", 1_700_000_000, 1_700_086_400),
+        GetReportRequest("cold_start_ms", 1_700_000_000, 1_700_086_400, "2.5%"),
         convert.get_report_request_to_wire,
         convert.get_report_request_from_wire,
         reporting_pb2.GetReportRequest,
     ),
     (
-        GetPrivacyRequest("0f" * 16, all=True),
+        GetPrivacyRequest("0f" * 16, all=True, window="7d", delta="1e-6", corrupt="0.1"),
         convert.get_privacy_request_to_wire,
         convert.get_privacy_request_from_wire,
         reporting_pb2.GetPrivacyRequest,
@@ -390,7 +400,7 @@ def test_crowds_of_empty_messages_are_refused_before_they_are_built(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a million adverts fit into a megabyte, and took 92 MB of the device once they were parsed."""
-    monkeypatch.setattr(convert, "_parse", None)
+    monkeypatch.setattr(envelopes, "_parse", None)
     with pytest.raises(WireError, match=r"^CollectorMessage: more than 8192 fields$"):
         C_MESSAGE(data)
 

@@ -13,7 +13,7 @@ import pytest
 
 from client_sdk.errors import WireError
 from client_sdk.secagg.messages import Challenge, Hello
-from client_sdk.wire import deletion_pb2, enrolment_pb2, methods, plan_pb2, reporting_pb2, secagg_pb2
+from client_sdk.wire import deletion_pb2, direct_pb2, enrolment_pb2, methods, plan_pb2, reporting_pb2, secagg_pb2
 from client_sdk.wire.messages import (
     EnrolRequest,
     EnrolResponse,
@@ -29,7 +29,7 @@ HELLO = Hello(b"i" * 32, b"", b"p" * 32, 1_700_006_400, b"r" * 16)
 def test_names_are_the_protos() -> None:
     found = {
         f"/{service.full_name}/{method.name}"
-        for file in (secagg_pb2, enrolment_pb2, plan_pb2, reporting_pb2, deletion_pb2)
+        for file in (secagg_pb2, enrolment_pb2, plan_pb2, reporting_pb2, deletion_pb2, direct_pb2)
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }
