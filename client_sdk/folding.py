@@ -8,12 +8,16 @@ What it does not do: clip. A number may lie outside of its range until it is per
 
 from __future__ import annotations
 
+import base64
 import math
 import sys
-from collections.abc import Callable
+from array import array
+from binascii import Error as NotBase64Error
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final
+from operator import add
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from client_sdk.errors import RefusalReason, StorageError, ValueRefusedError
 
@@ -23,8 +27,21 @@ if TYPE_CHECKING:
 
 LARGEST: Final = sys.float_info.max
 
-Reading = float | int | str
-"""What a host records: a number or a category's name. Never None: no reading is said by not recording one."""
+
+class NumpyArray(Protocol):
+    """What a vector of numpy's looks like from here, where numpy is not imported."""
+
+    @property
+    def dtype(self) -> Any:
+        """Of its elements."""
+
+    def tolist(self) -> Any:
+        """The same as a list."""
+
+
+Reading = float | int | str | Sequence[float] | NumpyArray
+"""What a host records: a number, a category's name, or a vector (list, tuple, array or numpy array of one dimension).
+Never None: no reading is said by not recording one."""
 
 
 class Numbers:
@@ -80,16 +97,56 @@ class Categories:
         return label
 
 
+class Vectors:
+    """Turns a reading into an own copy, an array of finite doubles, or refuses it."""
+
+    __slots__ = ("_dimension", "_name", "_number")
+
+    def __init__(self, metric: Metric) -> None:
+        self._name = metric.name
+        self._number = Numbers(metric).read
+        self._dimension = 0 if metric.vector is None else metric.vector.dimension
+
+    def read(self, value: object) -> array[float]:
+        """Raises ValueRefusedError."""
+        listed: Any = value
+        if hasattr(value, "dtype") and hasattr(value, "astype"):
+            listed = self._from_numpy(value)
+        elif not isinstance(value, (list, tuple, array)):
+            raise ValueRefusedError(self._name, RefusalReason.WRONG_TYPE)
+        if len(listed) != self._dimension:
+            raise ValueRefusedError(self._name, RefusalReason.WRONG_LENGTH)
+        if not isinstance(listed, array) and not all(type(number) is float for number in listed):
+            listed = [self._number(number) for number in listed]
+        copy = array("d", listed)
+        if not all(map(math.isfinite, copy)):
+            raise ValueRefusedError(self._name, RefusalReason.NOT_FINITE)
+        return copy
+
+    def _from_numpy(self, value: Any) -> array[float]:
+        """Of one dimension, and of real numbers."""
+        if value.dtype.kind not in "fiu" or len(value.shape) != 1:
+            raise ValueRefusedError(self._name, RefusalReason.WRONG_TYPE)
+        return array("d", value.astype("=f8").tobytes())
+
+    @property
+    def zeros(self) -> array[float]:
+        """What stands for no reading."""
+        return array("d", bytes(8 * self._dimension))
+
+
 class Last:
     """Keeps `seen` (how many readings matter so far) and `held` (a reading or a total): all that any rule needs."""
 
     __slots__ = ("_read", "default", "held", "seen")
 
     def __init__(self, metric: Metric) -> None:
-        reader = Categories(metric) if metric.kind == "categorical" else Numbers(metric)
+        reader = _READERS.get(metric.kind, Numbers)(metric)
         self._read: Callable[[object], Any] = reader.read  # a float for numbers, a label for categories
         # None, no reading, where the metric is optional.
-        self.default = float(metric.default) if isinstance(metric.default, Decimal) else metric.default
+        self.default: Value = float(metric.default) if isinstance(metric.default, Decimal) else metric.default
+        if isinstance(reader, Vectors):
+            self.default = reader.zeros
         self.seen = 0
         self.held: Any = self.default
 
@@ -99,6 +156,10 @@ class Last:
 
     def value(self) -> Value:
         return self.held if self.seen else self.default
+
+    def dumped(self) -> object:
+        """What is held, as JSON takes it. RAW DATA."""
+        return finite(self.held)
 
     def restore(self, seen: object, held: object) -> None:
         if type(seen) is not int or seen < 0:
@@ -182,6 +243,59 @@ class _Count(Last):
         return float(self.seen) if self.seen else self.default
 
 
+class _VectorLast(Last):
+    """A vector is held as doubles and dumped as their bytes in base64, whose length tells nothing of it."""
+
+    __slots__ = ()
+
+    def dumped(self) -> object:
+        return base64.b64encode(_little_endian(self.held).tobytes()).decode("ascii")
+
+    def restore(self, seen: object, held: object) -> None:
+        if type(seen) is not int or seen < 0 or not isinstance(held, str):
+            raise StorageError("the saved period is damaged")
+        try:
+            numbers = array("d", base64.b64decode(held, validate=True))
+        except (NotBase64Error, ValueError):
+            raise StorageError("the saved period is damaged") from None
+        self.seen, self.held = seen, self._read(_little_endian(numbers))
+
+
+class _VectorFirst(_VectorLast):
+    __slots__ = ()
+
+    def add(self, value: Reading, entropy: Entropy) -> None:  # noqa: ARG002 - every rule is called alike
+        reading = self._read(value)
+        if not self.seen:
+            self.held = reading
+            self.seen = 1
+
+
+class _VectorMean(_VectorLast):
+    """Totals by coordinate, cut to floats as `_Sum` cuts its own."""
+
+    __slots__ = ()
+
+    def add(self, value: Reading, entropy: Entropy) -> None:  # noqa: ARG002 - every rule is called alike
+        reading = self._read(value)
+        totals = array("d", map(add, self.held, reading)) if self.seen else reading
+        if not all(map(math.isfinite, totals)):
+            totals = array("d", [min(max(total, -LARGEST), LARGEST) for total in totals])
+        self.held = totals
+        self.seen += 1
+
+    def value(self) -> Value:
+        return array("d", [total / self.seen for total in self.held]) if self.seen else self.default
+
+
+def _little_endian(numbers: array[float]) -> array[float]:
+    """The same doubles in the other order of bytes where this machine's is the other one; either way round."""
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers
+
+
 class _Expired(Last):
     """Nothing is asked any more: it stays its default, so that the report keeps its length, order and noise."""
 
@@ -198,6 +312,13 @@ class _Expired(Last):
         return
 
 
+class _ExpiredVector(_Expired):
+    __slots__ = ()
+
+    def dumped(self) -> object:
+        return base64.b64encode(self.held.tobytes()).decode("ascii")  # zeros
+
+
 _RULES: Final[dict[str, type[Last]]] = {
     "last": Last,
     "first": _First,
@@ -209,9 +330,19 @@ _RULES: Final[dict[str, type[Last]]] = {
 }
 
 
+_VECTOR_RULES: Final[dict[str, type[Last]]] = {"last": _VectorLast, "first": _VectorFirst, "mean": _VectorMean}
+
+_READERS: Final[dict[str, type[Numbers] | type[Categories] | type[Vectors]]] = {
+    "categorical": Categories,
+    "vector": Vectors,
+}
+
+
 def fold_of(metric: Metric, period_start: int | None) -> Last:
     """What folds a metric's readings of the period that begins then (None: nothing has expired)."""
     expired = period_start is not None and metric.is_expired(period_start)
+    if metric.vector is not None:
+        return _ExpiredVector(metric) if expired else _VECTOR_RULES[metric.on_device](metric)
     return _Expired(metric) if expired else _RULES[metric.on_device](metric)
 
 

@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from client_sdk.errors import ConfigurationError, PlanError, RefusalReason, StorageError, ValueRefusedError
-from client_sdk.folding import Categories, Numbers, Reading, finite, fold_of
+from client_sdk.folding import Categories, Numbers, Reading, Vectors, fold_of
 from client_sdk.mechanisms import Entropy, Value, Vector
-from client_sdk.plan.model import Metric, Plan
+from client_sdk.plan.model import Metric, Plan, VectorRules
+
+if TYPE_CHECKING:
+    from client_sdk.mechanisms.memoized import Memoized
 
 
 class PeriodState:
@@ -60,7 +65,7 @@ class PeriodState:
 
     def dump(self) -> bytes:
         """The state as bytes. RAW DATA: the caller seals it before it touches a disk."""
-        folds = {name: [fold.seen, finite(fold.held)] for name, fold in self._folds.items()}
+        folds = {name: [fold.seen, fold.dumped()] for name, fold in self._folds.items()}
         return json.dumps({"plan": self.plan.hash.hex(), "folds": folds}, allow_nan=False).encode()
 
     @classmethod
@@ -88,7 +93,8 @@ class PeriodState:
 
 
 def clipped_values(plan: Plan, values: Mapping[str, Value]) -> dict[str, Value]:
-    """What each metric's value counts as: a number cut to [lower, upper], a category after `other`, None as None.
+    """What each metric's value counts as: a number cut to [lower, upper], a vector scaled to its clipping norm, a
+    category after `other`, None as None.
 
     This is the truth that estimates aim at. Raises ValueRefusedError for a value that no report can hold.
     """
@@ -98,13 +104,47 @@ def clipped_values(plan: Plan, values: Mapping[str, Value]) -> dict[str, Value]:
 def _clipped(metric: Metric, value: Value) -> Value:
     if value is None and metric.optional:
         return None
+    if metric.vector is not None:
+        return _clipped_vector(metric.vector, Vectors(metric).read(value))
     if metric.lower is None or metric.upper is None:
         return Categories(metric).read(value)
     return min(max(Numbers(metric).read(value), float(metric.lower)), float(metric.upper))
 
 
-def make_report(plan: Plan, state: PeriodState, entropy: Entropy) -> Vector:
-    """Perturb every metric that the report holds once: `plan.length` integers in the order of `plan.slices`."""
+def _clipped_vector(rules: VectorRules, numbers: Sequence[float]) -> Value:
+    """Scaled down to the clipping norm where it is longer. In shares of the largest coordinate nothing overflows."""
+    largest = max(map(abs, numbers))
+    if not largest:
+        return tuple(numbers)
+    shares = [number / largest for number in numbers]
+    length = math.fsum(map(abs, shares)) if rules.norm == "l1" else math.hypot(*shares)
+    reach = min(largest, float(rules.clip) / length)
+    return tuple(share * reach for share in shares)
+
+
+def memo_codes(plan: Plan, state: PeriodState) -> dict[str, int]:
+    """The place among its labels of each memoised metric's value: what its permanent answer is asked for."""
+    values = state.values()
+    codes = {}
+    for name in plan.memos:
+        mechanism = cast("Memoized", plan.metrics[name].mechanism)
+        try:
+            codes[name] = mechanism.code(values[name])
+        except ValueRefusedError as error:
+            raise ValueRefusedError(name, error.reason) from None
+    return codes
+
+
+def make_report(
+    plan: Plan, state: PeriodState, entropy: Entropy, permanent: Mapping[str, int] = MappingProxyType({})
+) -> Vector:
+    """Perturb every metric that the report holds once: `plan.length` integers in the order of `plan.slices`.
+
+    permanent: by memoised metric, the answer that the device keeps for its value. ConfigurationError where one is
+    missing: drawn afresh, it would be no permanent one.
+    """
+    if not plan.memos.keys() <= permanent.keys():
+        raise ConfigurationError("a memoised metric is reported from the permanent answer that its device keeps")
     if state.plan.hash != plan.hash:
         raise ConfigurationError("a report is made under the plan that its readings were recorded under")
     held = draw_metrics(plan, entropy)
@@ -113,6 +153,8 @@ def make_report(plan: Plan, state: PeriodState, entropy: Entropy) -> Vector:
         mechanism = plan.metrics[name].mechanism
         if name not in held:
             vector += [0] * mechanism.length
+        elif name in plan.memos:
+            vector += cast("Memoized", mechanism).instantaneous(permanent[name], entropy)
         else:
             try:
                 vector += mechanism.perturb(value, entropy)
@@ -136,6 +178,9 @@ def draw_metrics(plan: Plan, entropy: Entropy) -> frozenset[str]:
     return frozenset(names.pop(uniform_below(len(names), entropy)) for _ in range(plan.sample_metrics))
 
 
+LONG_BYTES: Final = 1 << 16
+"""A packed report above this is unpacked in bulk."""
+
 _WIDTHS: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
@@ -145,10 +190,18 @@ def pack_vector(vector: Sequence[int], bound: int) -> bytes:
     The width comes from `bound`, the plan's, never from the values: a file's size must not tell them.
     Raises PlanError when an element lies outside [-bound, bound]; its text holds no element.
     """
-    width = next((w for w in _WIDTHS if bound < 1 << (8 * w - 1)), None)
-    if width is None or any(not -bound <= element <= bound for element in vector):
+    width = packed_width(bound)
+    if any(not -bound <= element <= bound for element in vector):
         raise PlanError(f"a report has elements beyond the plan's bound of {bound}")
     return struct.pack(f"<B{len(vector)}{_WIDTHS[width]}", width, *vector)
+
+
+def packed_width(bound: int) -> int:
+    """Bytes of one element of a packed report. PlanError for a bound beyond 64 bits."""
+    width = next((w for w in _WIDTHS if bound < 1 << (8 * w - 1)), None)
+    if width is None:
+        raise PlanError(f"a report has elements beyond the plan's bound of {bound}")
+    return width
 
 
 def unpack_vector(data: bytes) -> Vector:
@@ -157,6 +210,18 @@ def unpack_vector(data: bytes) -> Vector:
     if code is None or (len(data) - 1) % data[0]:
         raise StorageError("a spooled report is damaged")
     return list(struct.unpack_from(f"<{(len(data) - 1) // data[0]}{code}", data, 1))
+
+
+def unpack_array(data: bytes) -> array[int]:
+    """The same as an array of 64-bit integers: a million of them in a millisecond."""
+    if len(data) <= LONG_BYTES:
+        return array("q", unpack_vector(data))
+    import numpy as np
+
+    width = data[0]
+    if width not in _WIDTHS or (len(data) - 1) % width:
+        raise StorageError("a spooled report is damaged")
+    return array("q", np.frombuffer(data, f"<i{width}", offset=1).astype(np.int64).tobytes())
 
 
 def report_digest(packed: bytes) -> bytes:

@@ -7,13 +7,14 @@ at 64 bits would give a cell of probability p a relative error of 2^-64/p: its t
 What it does not do: run in constant time. How long a draw takes, and how many bytes it asks for, can depend
 on its outcome; so reports are made when a period is sealed and sent at a scheduled time.
 
-`client_sdk.sampling_vectorised` draws the same laws n at a time.
+`client_sdk.sampling_vectorised` and `client_sdk.sampling_gaussian` draw the same laws n at a time.
 Source: Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), section 5.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from math import isqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -106,6 +107,21 @@ def discrete_laplace(scale: Fraction, entropy: Entropy) -> int:
         outcome = signed(geometric(scale, entropy), entropy)
         if outcome is not None:
             return outcome
+
+
+def discrete_gaussian(variance: Fraction, entropy: Entropy) -> int:
+    """Any integer x with probability proportional to exp(-x^2 / (2 variance)), for any rational variance > 0.
+
+    CKS20, algorithm 3: discrete Laplace of scale floor(sqrt(variance)) + 1, accepted with the rest. Unbounded. The
+    parameter is the continuous Gaussian's variance; the discrete one's own is at most that, and nearly it above 1.
+    """
+    if variance <= 0:
+        raise ValueError("the variance must be positive")
+    scale = isqrt(variance.numerator // variance.denominator) + 1
+    while True:
+        candidate = discrete_laplace(Fraction(scale), entropy)
+        if bernoulli_exp((abs(candidate) - variance / scale) ** 2 / (2 * variance), entropy):
+            return candidate
 
 
 def signed(magnitude: int, entropy: Entropy) -> int | None:

@@ -77,24 +77,31 @@ def format_micro(micro_epsilon: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may be spent, in micro-epsilon: by one report, in 24 hours, ever. None: no such limit."""
+    """What may be spent, in micro-epsilon: by one report, in 24 hours, ever. None: no such limit.
+
+    *_rho: the same for the zero-concentrated loss, in millionths; both kinds hold at once.
+    """
 
     report: int | None = None
     rolling_24h: int | None = None
     lifetime: int | None = None
+    report_rho: int | None = None
+    rolling_24h_rho: int | None = None
+    lifetime_rho: int | None = None
 
     def __post_init__(self) -> None:
-        for limit in (self.report, self.rolling_24h, self.lifetime):
+        for limit in self._all():
             if limit is not None and (type(limit) is not int or limit < 0):
-                raise ConfigurationError("a limit must be a whole number of micro-epsilon, 0 or more")
+                raise ConfigurationError("a limit must be a whole number of millionths (micro-epsilon), 0 or more")
+
+    def _all(self) -> tuple[int | None, ...]:
+        return (
+            self.report, self.rolling_24h, self.lifetime, self.report_rho, self.rolling_24h_rho, self.lifetime_rho
+        )  # fmt: skip
 
     def lowered_to(self, other: Limits) -> Limits:
         """The stricter of the two, limit by limit: how a host's wishes meet a plan's. Never raises one."""
-        pairs = zip(
-            (self.report, self.rolling_24h, self.lifetime),
-            (other.report, other.rolling_24h, other.lifetime),
-            strict=True,
-        )
+        pairs = zip(self._all(), other._all(), strict=True)
         return Limits(*(min((x for x in pair if x is not None), default=None) for pair in pairs))
 
 
@@ -116,6 +123,17 @@ def check_charge(
     ):
         if limit is not None and spent + cost_micro_epsilon > limit:
             raise BudgetExceededError(reason, cost_micro_epsilon, max(0, limit - spent))
+
+
+def check_rho(limits: Limits, spent_24h_micro_rho: int, spent_lifetime_micro_rho: int, cost_micro_rho: int) -> None:
+    """The same for the limits in zero-concentrated loss. BudgetExceededError(BUDGET_RHO), its amounts in millionths."""
+    for limit, spent in (
+        (limits.report_rho, 0),
+        (limits.rolling_24h_rho, spent_24h_micro_rho),
+        (limits.lifetime_rho, spent_lifetime_micro_rho),
+    ):
+        if limit is not None and spent + cost_micro_rho > limit:
+            raise BudgetExceededError(RefusalReason.BUDGET_RHO, cost_micro_rho, max(0, limit - spent))
 
 
 def charge_time(now: float, last_charged_at: float | None) -> float:

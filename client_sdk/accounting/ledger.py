@@ -98,8 +98,10 @@ class LedgerEntry:
             return None
         if not self.is_counted:
             return "failed_but_spent"
-        if self.resent or self.delivery == "direct":
-            return "resent" if self.resent else "direct"
+        if self.delivery == "direct":  # whether or not it came twice: it stood alone either way
+            return "direct"
+        if self.resent:
+            return "resent"
         return "unknown_cohort" if self.cohort is None else None
 
 

@@ -29,13 +29,14 @@ Entropy = Callable[[int], bytes]
 Vector = list[int]
 """A report's or a total's integers, `Mechanism.length` of them."""
 
-Value = float | int | str | None
-"""A reading as the host gives it: a number, a category's name; None only where the metric is optional: no reading."""
+Value = float | int | str | Sequence[float] | None
+"""A reading as the host gives it: a number, a category's name, a vector; None only where the metric is optional: no
+reading."""
 
 
-Answer = Literal["counts", "mean", "optional_mean", "quantiles"]
+Answer = Literal["counts", "mean", "optional_mean", "quantiles", "vector"]
 """counts: one per label, add up over versions. mean: one row. optional_mean: the mean over the devices that had a
-reading, and how many had. quantiles: one row per asked quantile."""
+reading, and how many had. quantiles: one row per asked quantile. vector: a mean per coordinate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import permutations
@@ -12,48 +11,15 @@ import pytest
 
 from client_sdk.mechanisms import hadamard
 from client_sdk.mechanisms.hadamard import Hadamard
-from client_sdk.sampling_vectorised import Keystream
-from tests.branching import e_to, exact_law
-from tests.entropy import Untouched, seeded
+from tests.branching import e_to
+from tests.entropy import seeded
+from tests.structured_law import ONE, Half, one_by_one, vectorised
 
-ONE = 1 << 64
 SETTINGS = [(2, "1"), (3, "0.5"), (4, "0.000001"), (7, "2"), (8, "1"), (20, "40")]
-Law = dict[int, Fraction]
-Choose = Callable[[Sequence[Fraction]], int]
 
 
 def mechanism(k: int, epsilon: str) -> Hadamard:
     return Hadamard(tuple(f"c{i}" for i in range(k)), Decimal(epsilon))
-
-
-def one_by_one(mech: Hadamard, truth: int, monkeypatch: pytest.MonkeyPatch) -> Law:
-    def run(choose: Choose) -> int:
-        def kept(numerator: int, entropy: object) -> bool:
-            return choose([Fraction(numerator, ONE), 1 - Fraction(numerator, ONE)]) == 0
-
-        monkeypatch.setattr(hadamard, "bernoulli_2_64", kept)
-        monkeypatch.setattr(hadamard, "uniform_below", lambda n, entropy: choose([Fraction(1, n)] * n))
-        report = mech.perturb_code(truth, Untouched())
-        assert sorted(report) == [0] * (mech.length - 1) + [1]
-        return report.index(1)
-
-    return exact_law(run)
-
-
-def vectorised(mech: Hadamard, truth: int, monkeypatch: pytest.MonkeyPatch) -> Law:
-    def run(choose: Choose) -> int:
-        def kept(numerator: int, count: int, stream: object) -> np.ndarray:
-            weights = [1 - Fraction(numerator, ONE), Fraction(numerator, ONE)]
-            return np.array([choose(weights) for _ in range(count)], np.uint8)
-
-        def place(n: int, count: int, stream: object) -> np.ndarray:
-            return np.array([choose([Fraction(1, n)] * n) for _ in range(count)])
-
-        monkeypatch.setattr(hadamard, "bernoulli_2_64_many", kept)
-        monkeypatch.setattr(hadamard, "uniform_below_many", place)
-        return int(mech._answers(np.array([truth], np.uint8), Keystream(seeded("unused")))[0])
-
-    return exact_law(run)
 
 
 def sylvester(order: int) -> np.ndarray:
@@ -67,11 +33,11 @@ def sylvester(order: int) -> np.ndarray:
 @pytest.mark.parametrize("half", [one_by_one, vectorised])
 @pytest.mark.parametrize(("k", "epsilon"), SETTINGS)
 def test_largest_ratio_over_all_inputs_and_outputs(
-    half: Callable[..., Law], k: int, epsilon: str, monkeypatch: pytest.MonkeyPatch
+    half: Half, k: int, epsilon: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mech = mechanism(k, epsilon)
     matrix = sylvester(mech.length)
-    laws = [half(mech, truth, monkeypatch) for truth in range(k)]
+    laws = [half(hadamard, mech, truth, monkeypatch) for truth in range(k)]
     p, each = Fraction(mech.keep, ONE), Fraction(2, mech.length)
     for truth, law in enumerate(laws):
         assert law == {y: (p if matrix[truth + 1, y] == 1 else 1 - p) * each for y in range(mech.length)}

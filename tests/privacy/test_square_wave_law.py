@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import permutations
@@ -13,57 +12,24 @@ import pytest
 from client_sdk.mechanisms import square_wave
 from client_sdk.mechanisms.histogram import Histogram
 from client_sdk.mechanisms.square_wave import SquareWave
-from client_sdk.sampling_vectorised import Keystream
-from tests.branching import e_to, exact_law
-from tests.entropy import Untouched, seeded
+from tests.branching import e_to
+from tests.entropy import seeded
+from tests.structured_law import ONE, Half, one_by_one, vectorised
 
-ONE = 1 << 64
 SETTINGS = [(2, "1"), (3, "0.5"), (5, "0.000001"), (7, "2"), (10, "1"), (16, "4"), (6, "40")]
-Law = dict[int, Fraction]
-Choose = Callable[[Sequence[Fraction]], int]
 
 
 def mechanism(places: int, epsilon: str) -> SquareWave:
     return SquareWave(tuple(f"bin {i}" for i in range(places)), Decimal(epsilon))
 
 
-def one_by_one(mech: SquareWave, truth: int, monkeypatch: pytest.MonkeyPatch) -> Law:
-    def run(choose: Choose) -> int:
-        def kept(numerator: int, entropy: object) -> bool:
-            return choose([Fraction(numerator, ONE), 1 - Fraction(numerator, ONE)]) == 0
-
-        monkeypatch.setattr(square_wave, "bernoulli_2_64", kept)
-        monkeypatch.setattr(square_wave, "uniform_below", lambda n, entropy: choose([Fraction(1, n)] * n))
-        report = mech.perturb_code(truth, Untouched())
-        assert sorted(report) == [0] * (mech.length - 1) + [1]
-        return report.index(1)
-
-    return exact_law(run)
-
-
-def vectorised(mech: SquareWave, truth: int, monkeypatch: pytest.MonkeyPatch) -> Law:
-    def run(choose: Choose) -> int:
-        def kept(numerator: int, count: int, stream: object) -> np.ndarray:
-            weights = [1 - Fraction(numerator, ONE), Fraction(numerator, ONE)]
-            return np.array([choose(weights) for _ in range(count)], np.uint8)
-
-        def place(n: int, count: int, stream: object) -> np.ndarray:
-            return np.array([choose([Fraction(1, n)] * n) for _ in range(count)])
-
-        monkeypatch.setattr(square_wave, "bernoulli_2_64_many", kept)
-        monkeypatch.setattr(square_wave, "uniform_below_many", place)
-        return int(mech._answers(np.array([truth], np.uint8), Keystream(seeded("unused")))[0])
-
-    return exact_law(run)
-
-
 @pytest.mark.parametrize("half", [one_by_one, vectorised])
 @pytest.mark.parametrize(("places", "epsilon"), SETTINGS)
 def test_largest_ratio_over_all_inputs_and_outputs(
-    half: Callable[..., Law], places: int, epsilon: str, monkeypatch: pytest.MonkeyPatch
+    half: Half, places: int, epsilon: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mech = mechanism(places, epsilon)
-    laws = [half(mech, truth, monkeypatch) for truth in range(places)]
+    laws = [half(square_wave, mech, truth, monkeypatch) for truth in range(places)]
     near, far = Fraction(mech.inside, ONE * mech.window), Fraction(ONE - mech.inside, ONE * (places - 1))
     for truth, law in enumerate(laws):
         assert sum(law.values()) == 1
