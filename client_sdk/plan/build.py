@@ -19,6 +19,7 @@ from client_sdk.plan.fields import Table
 if TYPE_CHECKING:
     from client_sdk.mechanisms import Mechanism
     from client_sdk.mechanisms.numeric import NumericMechanism
+    from client_sdk.plan.model import VectorRules
 
 AUTO: Final = "auto"
 NUMBERS: Final = ("laplace", "one_bit", "piecewise", "hybrid")
@@ -28,6 +29,7 @@ MECHANISMS: Final[dict[str, tuple[str, ...]]] = {
     "categorical": (*LABELS, AUTO),
     "histogram": (*LABELS, "square_wave", AUTO),
     "quantiles": (*LABELS, "square_wave", AUTO),
+    "vector": ("laplace", "gaussian"),
 }
 
 Fields = dict[str, Any]
@@ -40,6 +42,8 @@ def build(table: Table, word: str, fields: Fields) -> Mechanism | None:
             return _categorical(word, fields)
         if fields["kind"] == "numeric":
             return _numeric(word, fields)
+        if fields["kind"] == "vector":
+            return _vector(fields)
         return _binned(word, fields)
     except PlanError as error:
         for line in error.problems:
@@ -53,6 +57,10 @@ def build(table: Table, word: str, fields: Fields) -> Mechanism | None:
 
 def _categorical(word: str, fields: Fields) -> Mechanism:
     given = fields["categories"], fields["epsilon"], fields["other"], fields["optional"]
+    if "epsilon_inf" in fields:
+        from client_sdk.mechanisms.memoized import memoized
+
+        return cast("Mechanism", memoized(word, *given, fields["epsilon_inf"], fields["max_distinct"]))
     if word == "randomized_response":  # what most plans have, without the code of all others
         from client_sdk.mechanisms.randomized_response import RandomizedResponse
 
@@ -71,6 +79,18 @@ def _numeric(word: str, fields: Fields) -> Mechanism:
 
     word = numeric_word(word, value_epsilon(epsilon, share))
     return OptionalNumber(number(word, lower, upper, value_epsilon(epsilon, share), levels), epsilon, share)
+
+
+def _vector(fields: Fields) -> Mechanism:
+    rules: VectorRules = fields["vector"]
+    given = rules.dimension, rules.clip, fields["epsilon"], fields["levels"]
+    if rules.norm == "l1":
+        from client_sdk.mechanisms.vector import VectorLaplace
+
+        return VectorLaplace(*given)
+    from client_sdk.mechanisms.gaussian import VectorGaussian
+
+    return VectorGaussian(*given, rules.delta, rules.calibration)
 
 
 def value_epsilon(epsilon: Decimal, presence_share: Decimal) -> Decimal:

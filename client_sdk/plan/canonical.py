@@ -14,7 +14,7 @@ import hashlib
 import json
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from client_sdk.accounting.budget import format_micro
 from client_sdk.plan import defaults
@@ -22,6 +22,7 @@ from client_sdk.plan.bins import are_equal
 from client_sdk.plan.exact import EXACT
 
 if TYPE_CHECKING:
+    from client_sdk.mechanisms.memoized import Memoized
     from client_sdk.plan.model import Metric, Plan
 
 _Fields = dict[str, object]
@@ -33,7 +34,7 @@ def canonical_form(plan: Plan) -> str:
         "plan": _plan(plan),
         "cohort": _cohort(plan),
         "budget": _budget(plan),
-        "delivery": _without({"resend": plan.delivery.resend}, {"resend": defaults.RESEND}),
+        "delivery": _delivery(plan),
         "metrics": {name: _metric(metric) for name, metric in plan.metrics.items()},
         "registrar": _registrar(plan),
     }
@@ -112,7 +113,31 @@ def _budget(plan: Plan) -> _Fields:
         "lifetime": format_micro(plan.budget.lifetime_micro),
         "rolling_24h": format_micro(plan.budget.rolling_24h_micro),
     }
+    for field, limit in (
+        ("lifetime_rho", plan.budget.lifetime_micro_rho),
+        ("rolling_24h_rho", plan.budget.rolling_24h_micro_rho),
+    ):
+        fields[field] = None if limit is None else format_micro(limit)
     return _without(fields, {"rolling_24h": format_micro(default)})
+
+
+def _delivery(plan: Plan) -> _Fields:
+    rules = plan.delivery
+    fields: _Fields = {
+        "resend": rules.resend,
+        "delivery": rules.delivery,
+        "fallback": rules.fallback,
+        "fallback_after": rules.fallback_after_s if rules.fallback == "direct" else None,
+    }
+    return _without(
+        fields,
+        {
+            "resend": defaults.RESEND,
+            "delivery": defaults.DELIVERY,
+            "fallback": defaults.FALLBACK,
+            "fallback_after": defaults.fallback_after_s(plan.max_delay_s),
+        },
+    )
 
 
 def _registrar(plan: Plan) -> _Fields:
@@ -131,12 +156,15 @@ def _metric(metric: Metric) -> _Fields:
         "presence_share": None if metric.presence_share is None else minimal(metric.presence_share),
     }
     default: _Fields = {
-        "mechanism": defaults.MECHANISM[metric.kind],
+        "mechanism": defaults.MECHANISM.get(metric.kind),
         "on_device": defaults.ON_DEVICE,
         "optional": False,
         "presence_share": minimal(defaults.PRESENCE_SHARE),
     }
-    more, more_default = _labels(metric) if metric.kind == "categorical" else _numbers(metric)
+    own = {"categorical": _labels, "vector": _vector}.get(metric.kind, _numbers)
+    more, more_default = own(metric)
+    if metric.memo is not None:
+        more, more_default = more | _memo(metric), more_default | _memo_defaults(metric)
     return _without(fields | more, default | more_default)
 
 
@@ -148,6 +176,39 @@ def _labels(metric: Metric) -> tuple[_Fields, _Fields]:
         "removed": list(metric.removed),
     }
     return fields, {"default": defaults.category(metric.categories, metric.other), "removed": []}
+
+
+def _memo(metric: Metric) -> _Fields:
+    mechanism = cast("Memoized", metric.mechanism)
+    return {
+        "memoize": True,
+        "epsilon_inf": minimal(mechanism.epsilon_inf),
+        "max_distinct": mechanism.max_distinct,
+    }
+
+
+def _memo_defaults(metric: Metric) -> _Fields:
+    labels = len(metric.mechanism.labels)
+    return {
+        "epsilon_inf": minimal(defaults.epsilon_inf(metric.epsilon)),
+        "max_distinct": defaults.max_distinct(labels),
+    }
+
+
+def _vector(metric: Metric) -> tuple[_Fields, _Fields]:
+    """The mechanism stands beside the norm that implies it."""
+    rules = metric.vector
+    if rules is None:
+        return {}, {}
+    fields: _Fields = {
+        "dimension": rules.dimension,
+        "clip": minimal(rules.clip),
+        "norm": rules.norm,
+        "delta": minimal(rules.delta),
+        "calibration": rules.calibration,
+        "levels": metric.levels,
+    }
+    return fields, {"delta": "0", "calibration": defaults.CALIBRATION, "levels": defaults.VECTOR_LEVELS}
 
 
 def _numbers(metric: Metric) -> tuple[_Fields, _Fields]:

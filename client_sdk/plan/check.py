@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
+from math import ceil, sqrt
+from typing import Any
 
 from client_sdk.accounting.budget import format_micro
+from client_sdk.accounting.loss import RELATION
 from client_sdk.plan.canonical import minimal
+from client_sdk.plan.check_memoize import MemoCheck, check_memo, memo_warnings
 from client_sdk.plan.defaults import rolling_24h_micro
-from client_sdk.plan.model import Metric, Plan
+from client_sdk.plan.model import Metric, Plan, VectorRules
 from client_sdk.plan.prices import Choice, ExpectedError, choices, expected_error, usable_from
 
 FLEET_SIZES = (100, 1_000, 10_000, 100_000)
@@ -51,6 +55,29 @@ class MetricCheck:
     usable_from: int | None
     devices: int | None
     choices: tuple[Choice, ...]
+    vector: VectorCheck | None = None
+    memo: MemoCheck | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCheck:
+    """What a metric of vectors is clipped to, how far a neighbour can lie, and behind how much noise.
+
+    Lengths in the metric's unit: sensitivity under `relation`, and under add or remove one vector; noise: standard
+    deviation of one coordinate in one report. covered_at: contributors whose mean vector's noise is `clip` long (L2).
+    """
+
+    dimension: int
+    norm: str
+    clip: str
+    relation: str
+    sensitivity: float
+    sensitivity_add_remove: float
+    noise: float
+    delta: str
+    rho: str
+    calibration: str
+    covered_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +95,9 @@ class PlanCheck:
     """All of `plan check`. Epsilons as plain decimals; a device that is always on spends these at most.
 
     stops_after_days: days until the lifetime budget is used up; None where nothing can be sent at all.
-    sample_metrics: how many metrics each report holds; None: all.
+    sample_metrics: how many metrics each report holds; None: all. delivery: `interactive` or `direct`, the way of each
+    report; fallback_after_s: how long after its period's end a report that found no cohort goes direct; None: never.
+    rosters: empty where every report goes direct.
     """
 
     name: str
@@ -83,10 +112,15 @@ class PlanCheck:
     stops_after_days: int | None
     vector_elements: int
     sample_metrics: int | None
+    delivery: str
+    fallback_after_s: int | None
     registrar: str | None
     rosters: tuple[RosterCheck, ...]
     metrics: tuple[MetricCheck, ...]
     warnings: tuple[str, ...]
+    delta_report: str
+    rho_report: str
+    rho_lifetime: str | None
 
     def as_dict(self) -> dict[str, object]:
         """The same as plain data, ready for JSON."""
@@ -96,7 +130,7 @@ class PlanCheck:
 def check_plan(plan: Plan) -> PlanCheck:
     """Work out costs, errors and warnings of a plan that has been parsed."""
     cost = plan.report_micro_epsilon
-    reports = plan.budget.lifetime_micro // cost
+    reports, rho_limit = plan.lifetime_reports, plan.budget.lifetime_micro_rho
     check = PlanCheck(
         name=plan.name,
         version=plan.version,
@@ -110,24 +144,33 @@ def check_plan(plan: Plan) -> PlanCheck:
         stops_after_days=_stops_after_days(plan, reports),
         vector_elements=plan.length,
         sample_metrics=plan.sample_metrics,
+        delivery=plan.delivery.delivery,
+        fallback_after_s=plan.delivery.fallback_after_s if plan.delivery.fallback == "direct" else None,
         registrar=None if plan.registrar is None else f"{plan.registrar.address} {plan.registrar.key.hex()}",
         rosters=tuple(_check_rosters(plan)),
         metrics=tuple(_check_metric(plan, metric) for metric in plan.metrics.values()),
         warnings=(),
+        delta_report=minimal(plan.report_delta),
+        rho_report=format_micro(plan.report_micro_rho),
+        rho_lifetime=None if rho_limit is None else format_micro(rho_limit),
     )
     return replace(check, warnings=tuple(_warnings(plan, check)))
 
 
 def _reports_per_day(plan: Plan) -> int:
     """Reports that one day's rolling budget lets through, for periods of at most a day."""
-    return min(max(1, DAY_S // plan.period_s), plan.budget.rolling_24h_micro // plan.report_micro_epsilon)
+    reports = min(max(1, DAY_S // plan.period_s), plan.reports_within(plan.budget.rolling_24h_micro))
+    limit = plan.budget.rolling_24h_micro_rho
+    return reports if limit is None else min(reports, limit // plan.report_micro_rho)
 
 
 def _spent_in(plan: Plan, days: int) -> int:
     per_day = _reports_per_day(plan)
     # Periods of several days: as many reports as periods end in the window at most.
     reports = per_day * days if plan.period_s <= DAY_S else per_day * -(-days * DAY_S // plan.period_s)
-    return min(reports, plan.budget.lifetime_micro // plan.report_micro_epsilon) * plan.report_micro_epsilon
+    reports = min(reports, plan.lifetime_reports)
+    # A memoised metric's dearest report is its second.
+    return max(plan.spent_micro(reports + earlier) - plan.spent_micro(earlier) for earlier in (0, 1))
 
 
 def _stops_after_days(plan: Plan, reports: int) -> int | None:
@@ -138,7 +181,9 @@ def _stops_after_days(plan: Plan, reports: int) -> int | None:
 
 
 def _check_rosters(plan: Plan) -> Iterator[RosterCheck]:
-    """The smallest roster and the one of target_size."""
+    """The smallest roster and the one of target_size; none where no report ever joins one."""
+    if plan.delivery.delivery == "direct":
+        return
     rules = plan.round_rules()
     for size in sorted({rules.min_roster, plan.cohort.target_size}):
         neighbours = rules.degree(size)
@@ -164,6 +209,27 @@ def _check_metric(plan: Plan, metric: Metric) -> MetricCheck:
         usable_from=needed,
         devices=None if needed is None else _devices(plan, needed),
         choices=choices(metric),
+        vector=None if metric.vector is None else _check_vector(metric, metric.vector),
+        memo=None if metric.memo is None else check_memo(metric, metric.memo),
+    )
+
+
+def _check_vector(metric: Metric, rules: VectorRules) -> VectorCheck:
+    mechanism: Any = metric.mechanism
+    steps = mechanism.ball.sensitivity if rules.norm == "l1" else sqrt(mechanism.ball.sensitivity_squared)
+    sensitivity = float(mechanism.unit) * steps
+    return VectorCheck(
+        dimension=rules.dimension,
+        norm=rules.norm,
+        clip=minimal(rules.clip),
+        relation=RELATION,
+        sensitivity=sensitivity,
+        sensitivity_add_remove=sensitivity / 2.0,
+        noise=mechanism.deviation,
+        delta=minimal(rules.delta),
+        rho=format_micro(metric.micro_rho),
+        calibration=rules.calibration,
+        covered_at=ceil(rules.dimension * (mechanism.deviation / float(rules.clip)) ** 2),
     )
 
 
@@ -174,6 +240,8 @@ def _devices(plan: Plan, contributors: int) -> int:
 
 
 def _default(metric: Metric) -> str:
+    if metric.vector is not None:
+        return "zeros"
     if metric.default is None:
         return "no reading"
     return metric.default if isinstance(metric.default, str) else minimal(metric.default)
@@ -196,7 +264,11 @@ def _warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
             f"one report costs epsilon {check.epsilon_report}: above {STRONG_EPSILON} it hides little from whoever "
             f"sees it alone"
         )
-    if plan.cohort.min_size < SMALL_COHORT:
+    yield from _delivery_warnings(plan, check)
+    yield from memo_warnings(plan, STRONG_EPSILON)
+    if plan.delivery.delivery == "direct":
+        pass  # nothing of `cohort` is ever used
+    elif plan.cohort.min_size < SMALL_COHORT:
         yield f"cohort.min_size: a sum over {plan.cohort.min_size} devices hides each of them among few"
     elif plan.sample_metrics is not None:
         fewest = plan.cohort.min_size * plan.sample_metrics // len(plan.metrics)
@@ -205,7 +277,7 @@ def _warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
                 f"plan.sample_metrics: of a cohort of min_size {plan.cohort.min_size} about {fewest} devices hold each "
                 f"metric, and none has a floor of its own: its sum hides each of them among few"
             )
-    if plan.cohort.corrupt_fraction == 0:
+    if plan.cohort.corrupt_fraction == 0 and plan.delivery.delivery != "direct":
         yield "cohort.corrupt_fraction: 0 tolerates no member that works with the collector"
     if plan.max_delay_s < plan.period_s:
         yield "plan.max_delay: shorter than the period: a device that is offline for one period loses its report"
@@ -217,6 +289,21 @@ def _warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
             yield (
                 f"metrics.{checked.name}: bins too coarse for a usable quantile: its interval is whole bins, as many "
                 "as two; make the bins at most a twentieth of the range wide"
+            )
+
+
+def _delivery_warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
+    rules, cost = plan.delivery, f"the collector sees it at its local epsilon, {check.epsilon_report}, never amplified"
+    if rules.delivery == "direct":
+        yield f"delivery.delivery: every report goes unmasked: {cost}; devices that do not allow it record nothing"
+    elif rules.fallback == "direct":
+        yield (
+            f"delivery.fallback: a report without a cohort {rules.fallback_after_s} s after its period goes unmasked "
+            f"where the device allows it: {cost}"
+        )
+        if rules.fallback_after_s < plan.upload_window_s:
+            yield (
+                "delivery.fallback_after: shorter than upload_window: reports whose turn comes later never try a cohort"
             )
 
 
@@ -234,9 +321,14 @@ def _budget_warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
             "budget.rolling_24h: less than the reports that a window of 24 hours can touch: "
             "some periods will go without a report"
         )
+    for field, limit in (("lifetime", budget.lifetime_micro_rho), ("rolling_24h", budget.rolling_24h_micro_rho)):
+        if limit is not None and limit < plan.report_micro_rho:
+            yield f"budget.{field}_rho: less than one report ({check.rho_report}): nothing is ever sent"
     days = check.stops_after_days
     if days is not None and days < 30:
-        yield f"budget.lifetime: used up after {days} days; then the device is silent for ever"
+        by_rho = plan.lifetime_reports < plan.reports_within(budget.lifetime_micro)
+        field = "lifetime_rho" if by_rho else "lifetime"
+        yield f"budget.{field}: used up after {days} days; then the device is silent for ever"
 
 
 def _metric_warnings(metric: Metric, target_size: int, contributors: int) -> Iterator[str]:

@@ -6,7 +6,8 @@ Rules of this file: tables of aligned columns, and lines of prose; every number 
 from __future__ import annotations
 
 from client_sdk.mechanisms.verdict import RULE
-from client_sdk.plan.check import FLEET_SIZES, MetricCheck, PlanCheck
+from client_sdk.plan.check import FLEET_SIZES, MetricCheck, PlanCheck, VectorCheck
+from client_sdk.plan.check_memoize import MemoCheck
 from client_sdk.plan.prices import REFERENCE, Choice, ExpectedError
 
 
@@ -19,15 +20,18 @@ def format_check(check: PlanCheck) -> str:
         "",
         "epsilon that one device spends at most (basic composition, no mask trusted)",
         *aligned(_cost_rows(check)),
+        *_concentrated(check),
         "",
-        "rosters, from the smallest to the target (threshold: shares of one member's seed that open it)",
-        *aligned(_roster_rows(check)),
+        *_delivery(check),
         "",
         "metrics",
         *aligned(_metric_rows(check)),
+        *(_vector(m.name, m.vector) for m in check.metrics if m.vector is not None),
+        *(_memo(m.name, m.memo) for m in check.metrics if m.memo is not None),
         *([] if check.sample_metrics is None else [_sampled(check)]),
         "",
-        "standard error to expect, by contributors (a mean or a quantile in its unit and percent of the range; "
+        "standard error to expect, by contributors (a mean, of a coordinate too, or a quantile in its unit and percent "
+        "of the range; "
         "a count in devices and percent; of an optional metric's numbers, every second device with a reading)",
         *aligned(_error_rows(check)),
         f"  usable from: the fewest contributors; {RULE}; of a count, one of an equal share",
@@ -46,12 +50,55 @@ def _cost_rows(check: PlanCheck) -> list[tuple[str, ...]]:
     if check.stops_after_days is not None:
         stops = f"stops after {check.lifetime_reports} reports, day {check.stops_after_days}"
     return [
-        ("  report", check.epsilon_report),
+        ("  report", check.epsilon_report, *(["at most"] if any(m.memo for m in check.metrics) else [])),
         ("  day", check.epsilon_day),
         ("  30 days", check.epsilon_30_days),
         ("  year", check.epsilon_year),
         ("  lifetime", check.epsilon_lifetime, stops),
     ]
+
+
+def _concentrated(check: PlanCheck) -> list[str]:
+    """Deltas and rhos, where the plan has any."""
+    lines = []
+    if check.delta_report != "0":
+        lines.append(f"  each report's epsilon holds but for delta {check.delta_report}; deltas add up as epsilons do")
+    if lines or check.rho_lifetime is not None:
+        limit = "no limit in rho" if check.rho_lifetime is None else f"lifetime {check.rho_lifetime}"
+        lines.append(f"  zero-concentrated: a report costs rho {check.rho_report}; {limit}")
+    return lines
+
+
+def _vector(name: str, v: VectorCheck) -> str:
+    noise = "discrete Laplace" if v.norm == "l1" else f"discrete Gaussian ({v.calibration}), delta {v.delta}"
+    return (
+        f"  {name}: {v.dimension:,} coordinates, clipped to {v.norm.upper()} norm {v.clip}; sensitivity "
+        f"{v.sensitivity:.6g} ({v.relation}; {v.sensitivity_add_remove:.6g} to add or remove one); {noise}, "
+        f"{v.noise:.4g} a coordinate, rho {v.rho}; the mean vector's noise is {v.clip} long at {v.covered_at:,} "
+        "contributors"
+    )
+
+
+def _memo(name: str, m: MemoCheck) -> str:
+    return (
+        f"  {name}: memoised: one report alone loses epsilon {m.epsilon_first}, all reports of one value together "
+        f"{m.epsilon_inf}, of {m.max_distinct} values (no more are ever answered for) {m.epsilon_most} ({m.relation}); "
+        f"charged by the number of reports alone, and never amplified by a sum; that the value changed, each report "
+        f"can tell by {m.epsilon_change:.4g}, which adds up"
+    )
+
+
+def _delivery(check: PlanCheck) -> list[str]:
+    if check.delivery == "direct":
+        return ["delivery direct: no cohorts; central epsilon is the local one, whatever the number of devices"]
+    lines = [
+        "rosters, from the smallest to the target (threshold: shares of one member's seed that open it)",
+        *aligned(_roster_rows(check)),
+    ]
+    if check.fallback_after_s is None:
+        return lines
+    late = f"a report without a cohort {check.fallback_after_s} s after its period's end goes direct where the device"
+    return [*lines, f"  {late} allows it: its central epsilon is the local one"]
 
 
 def _roster_rows(check: PlanCheck) -> list[tuple[str, ...]]:

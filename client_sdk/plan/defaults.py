@@ -16,10 +16,15 @@ MAX_WAIT_S = 30
 LEVELS = 1000
 ON_DEVICE = "last"
 RESEND = "same_bytes"
+DELIVERY = "interactive"
+FALLBACK = "none"
 MECHANISM = {"numeric": "laplace", "categorical": "randomized_response", "histogram": "auto", "quantiles": "auto"}
 BINS = 20
 QUANTILES = (Decimal("0.5"), Decimal("0.9"), Decimal("0.99"))
 PRESENCE_SHARE = Decimal("0.25")
+VECTOR_LEVELS = 4096
+CALIBRATION = "analytic"
+MOST_DISTINCT = 4
 
 
 def max_delay_s(period_s: int) -> int:
@@ -32,9 +37,24 @@ def upload_window_s(period_s: int) -> int:
     return max(1, period_s // 4)
 
 
+def fallback_after_s(max_delay_s: int) -> int:
+    """A report that found no cohort waits for half of its life before it goes unmasked."""
+    return max_delay_s // 2
+
+
 def rolling_24h_micro(period_s: int, report_micro_epsilon: int) -> int:
     """ceil(24 h / period) + 1 reports: a window of 24 h can touch one period more than fit into it."""
     return (-(-86_400 // period_s) + 1) * report_micro_epsilon
+
+
+def epsilon_inf(epsilon: Decimal) -> Decimal:
+    """What all reports of one memoised value lose together: twice what the first one does."""
+    return min(EXACT.multiply(epsilon, Decimal(2)), Decimal(40))
+
+
+def max_distinct(labels: int) -> int:
+    """Values that a memoised metric ever answers for."""
+    return min(labels, MOST_DISTINCT)
 
 
 def number(on_device: str, lower: Decimal, upper: Decimal) -> Decimal:

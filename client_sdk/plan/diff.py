@@ -86,6 +86,11 @@ def _breaks(old: Plan, new: Plan) -> Iterator[str]:
     field = weaker_cohort(old, new)
     if field is not None:
         yield f"cohort.{field}: hides a device less well than before; devices that fetched version {old.version} refuse"
+    if new.delivery.delivery == "direct" != old.delivery.delivery:
+        yield (
+            "delivery.delivery: direct, interactive before: every report goes unmasked, at its local epsilon; devices "
+            "that do not allow it fall silent"
+        )
     yield from _silenced(old, new)
     yield from broken_names(old, new)
     for name, metric in new.metrics.items():
@@ -99,7 +104,13 @@ def _strictest(old: Plan, new: Plan) -> BudgetRules:
     return BudgetRules(
         lifetime_micro=min(old.budget.lifetime_micro, new.budget.lifetime_micro),
         rolling_24h_micro=min(old.budget.rolling_24h_micro, new.budget.rolling_24h_micro),
+        lifetime_micro_rho=_least(old.budget.lifetime_micro_rho, new.budget.lifetime_micro_rho),
+        rolling_24h_micro_rho=_least(old.budget.rolling_24h_micro_rho, new.budget.rolling_24h_micro_rho),
     )
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _held_to(old: Plan, new: Plan) -> Plan:
@@ -128,6 +139,7 @@ def _other_meaning(before: Metric, now: Metric) -> Iterator[str]:
     where = f"metrics.{now.name}"
     if before.on_device != now.on_device:
         yield f"{where}.on_device: {now.on_device}, but {before.on_device} before: other values under one name"
+    yield from _other_clip(before, now)
     clipped = f"readings are clipped to {_range(now)}, but to {_range(before)} before"
     if before.lower != now.lower:
         yield f"{where}.lower: {clipped}: answers over both versions are of neither"
@@ -141,11 +153,21 @@ def _other_meaning(before: Metric, now: Metric) -> Iterator[str]:
         yield f"{where}.default: without a reading it was {_default(before)}, now it is {_default(now)}"
 
 
+def _other_clip(before: Metric, now: Metric) -> Iterator[str]:
+    if before.vector is None or now.vector is None:
+        return
+    old, new = (f"{rules.norm.upper()} norm {minimal(rules.clip)}" for rules in (before.vector, now.vector))
+    if old != new:
+        yield f"metrics.{now.name}.clip: to {new}, but to {old} before: answers over both versions are of neither"
+
+
 def _range(metric: Metric) -> str:
     return f"[{minimal(metric.lower or 0)}, {minimal(metric.upper or 0)}]"
 
 
 def _default(metric: Metric) -> str:
+    if metric.vector is not None:
+        return "zeros"
     if metric.default is None:
         return "no reading"
     return shown(metric.default) if isinstance(metric.default, str) else minimal(metric.default)
@@ -166,10 +188,24 @@ def _changes(old: Plan, new: Plan) -> Iterator[str]:
     if old.sample_metrics != new.sample_metrics:
         yield f"plan.sample_metrics: {_sampled(new)}, {_sampled(old)} before"
     yield from _thinned(old, new)
+    yield from _other_delivery(old, new)
     if old.cohort != new.cohort:
         yield "cohort: other rules; `plan check` prints the rosters"
     if old.registrar != new.registrar:
         yield "registrar: another one; devices believe the table of the plan that ships with their app alone"
+
+
+def _other_delivery(old: Plan, new: Plan) -> Iterator[str]:
+    before, now = old.delivery, new.delivery
+    if before.resend != now.resend:
+        yield f"delivery.resend: {now.resend}, {before.resend} before"
+    if before.delivery == "direct" != now.delivery:
+        yield "delivery.delivery: interactive, direct before: reports hide in sums from now on"
+    if before.fallback != now.fallback:
+        what = {"direct": "unmasked where the device allows it, at its local epsilon", "none": "not at all"}
+        yield f"delivery.fallback: a report without a cohort leaves {what[now.fallback]}; {before.fallback} before"
+    elif before.fallback_after_s != now.fallback_after_s:
+        yield f"delivery.fallback_after: {now.fallback_after_s} s, {before.fallback_after_s} s before"
 
 
 def _thinned(old: Plan, new: Plan) -> Iterator[str]:
@@ -194,12 +230,24 @@ def _changed(before: Metric, now: Metric) -> Iterator[str]:
         yield f"{where}.epsilon: {minimal(now.epsilon)}, {minimal(before.epsilon)} before"
     if before.mechanism.name != now.mechanism.name:
         yield f"{where}.mechanism: {now.mechanism.name}, {before.mechanism.name} before"
+    yield from _other_memory(before, now)
     if before.expires != now.expires:
         yield f"{where}.expires: {now.expires or 'never'}, {before.expires or 'never'} before"
     if before.quantiles != now.quantiles or (now.kind == "quantiles" and before.edges != now.edges):
         yield f"{where}: other quantiles or bins; each version's distribution is decoded by itself, then mixed"
     if now.kind == "categorical":
         yield from _changed_labels(before, now)
+
+
+def _other_memory(before: Metric, now: Metric) -> Iterator[str]:
+    """Permanent answers are kept as long as nothing of their law or price changes."""
+    where, old, new = f"metrics.{now.name}.memoize", before.memo, now.memo
+    if new is None and old is not None:
+        yield f"{where}: false, true before: each report is drawn afresh from now on, and costs its epsilon"
+    elif new is not None and (old is None or old.key != new.key):
+        most = format_micro(new.max_distinct * new.inf_micro)
+        again = "true, false before" if old is None else "other labels, epsilons or max_distinct"
+        yield f"{where}: {again}: new permanent answers; all reports under them cost up to {most} beside what was spent"
 
 
 def _changed_labels(before: Metric, now: Metric) -> Iterator[str]:

@@ -18,7 +18,7 @@ MAX_METRICS: Final = 1_000
 MAX_BINS_IN_ALL: Final = 65_536
 """Of all histograms and quantiles together: each bin has an edge, a label and a fraction to be made."""
 MAX_SEARCHES: Final = 64
-"""Different settings whose best window is looked for in exact arithmetic, ten to twenty milliseconds each."""
+"""Different settings whose best window, or noise, is looked for in exact arithmetic, up to 20 milliseconds each."""
 
 SEARCHED: Final = ("auto", "piecewise", "hybrid")
 _Fields = Mapping[str, object]
@@ -43,7 +43,8 @@ def too_much(metrics: object, max_length: int) -> str | None:
     searches = len(set(_searches(tables)))
     if searches > MAX_SEARCHES:
         return (
-            f"{searches} different settings (epsilon, levels, presence_share) of {', '.join(SEARCHED)} numbers; "
+            f"{searches} different settings (epsilon, levels, presence_share) of {', '.join(SEARCHED)} numbers "
+            "and (epsilon, delta) of gaussian vectors; "
             f'a plan has at most {MAX_SEARCHES}; give metrics the same ones, or mechanism = "laplace"'
         )
     return None
@@ -61,6 +62,9 @@ def _bins(table: _Fields) -> int:
 def _labels(table: _Fields) -> int:
     if table.get("kind") == "numeric":
         return 1
+    if table.get("kind") == "vector":
+        dimension = table.get("dimension")
+        return dimension if type(dimension) is int and dimension > 0 else 0
     labels = table.get("categories") if table.get("kind") == "categorical" else None
     return len(labels) if isinstance(labels, list) else 0
 
@@ -72,3 +76,7 @@ def _searches(tables: Sequence[_Fields]) -> Iterator[tuple[object, ...]]:
             # others are refused before anything is looked for; a list could not even be put into a set
             if all(value is None or isinstance(value, (int, Decimal)) for value in settings):
                 yield settings
+        if table.get("kind") == "vector" and table.get("norm") == "l2":
+            noise = tuple(table.get(field) for field in ("epsilon", "delta", "calibration"))
+            if all(value is None or isinstance(value, (int, Decimal, str)) for value in noise):
+                yield ("vector", *noise)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from client_sdk.accounting.budget import to_micro
 from client_sdk.plan import defaults
@@ -12,18 +12,23 @@ from client_sdk.plan.build import MECHANISMS, build, value_epsilon
 from client_sdk.plan.exact import EXACT
 from client_sdk.plan.fields import Table, shown
 from client_sdk.plan.labels import label_list, read_labels
+from client_sdk.plan.memoize import charge_of, read_memoize
 from client_sdk.plan.model import Kind, Metric, OnDevice
 from client_sdk.plan.ranges import read_range
+from client_sdk.plan.vectors import read_vector
+
+if TYPE_CHECKING:
+    from client_sdk.mechanisms.memoized import Memoized
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 EPSILON_LOW, EPSILON_HIGH = Decimal("0.000001"), Decimal(40)
 
 NUMBER_RULES: Final = ("last", "first", "sample", "mean", "sum", "max", "count")
 LABEL_RULES: Final = ("last", "first", "sample")
+VECTOR_RULES: Final = ("last", "first", "mean")
+RULES_OF: Final[dict[str, tuple[str, ...]]] = {"categorical": LABEL_RULES, "vector": VECTOR_RULES}
 # Words that the plan's language reserves and this version refuses.
-LATER_KINDS = ("vector",)
-LATER_MECHANISMS = ("gaussian",)
-LATER_FIELDS = ("memoize", "delivery", "delta")
+LATER_FIELDS = ("delivery", "delta")
 
 
 def read_metrics(metrics: Table) -> dict[str, Metric]:
@@ -78,9 +83,9 @@ def _sampled(head: Table, metrics: int) -> int:
 
 
 def _metric(name: str, table: Table) -> Metric | None:
-    kind = cast("Kind", table.choice("kind", defaults.MECHANISM, LATER_KINDS))
+    kind = cast("Kind", table.choice("kind", MECHANISMS))
     # As a tuple: what stands there may be a list, which no dictionary can be asked for.
-    if not table.clean and table.data.get("kind") not in tuple(defaults.MECHANISM):
+    if not table.clean and table.data.get("kind") not in tuple(MECHANISMS):
         return None  # which fields belong here is unknown: more lines would be guesses
     common: dict[str, Any] = {
         "name": name,
@@ -89,20 +94,28 @@ def _metric(name: str, table: Table) -> Metric | None:
         "on_device": _on_device(table, kind),
         "expires": table.day("expires"),
     }
-    word = _mechanism_word(table, kind)
-    common |= _presence(table, kind, common["epsilon"])
-    optional = common["optional"]
-    if kind == "categorical":
-        special = read_labels(table, optional=optional)
+    if kind == "vector":
+        word, special = read_vector(table)
     else:
-        special = read_range(table, kind, common["on_device"], optional=optional)
+        word = _mechanism_word(table, kind)
+        common |= _presence(table, kind, common["epsilon"])
+        optional = common["optional"]
+        if kind == "categorical":
+            special = read_labels(table, optional=optional)
+        else:
+            special = read_range(table, kind, common["on_device"], optional=optional)
+    labels = len(special.get("categories", ())) + (special.get("other") is not None) + bool(common.get("optional"))
+    memo = read_memoize(table, kind, word, common["epsilon"], labels)
     table.finish(later=LATER_FIELDS)
     if not table.clean:
         return None
     fields = common | special
-    built = build(table, word, fields)
+    built = build(table, word, fields | memo)
     if built is None:
         return None
+    if memo:
+        charge = charge_of(name, cast("Memoized", built))
+        return Metric(**fields, mechanism=built, micro_epsilon=charge.dearest, memo=charge)
     return Metric(**fields, mechanism=built, micro_epsilon=to_micro(common["epsilon"]), chosen=word == "auto")
 
 
@@ -115,11 +128,12 @@ def _epsilon(table: Table) -> Decimal:
 
 
 def _on_device(table: Table, kind: Kind) -> OnDevice:
-    rules = LABEL_RULES if kind == "categorical" else NUMBER_RULES
+    rules = RULES_OF.get(kind, NUMBER_RULES)
     word = table.data.get("on_device")
     if word in NUMBER_RULES and word not in rules:
         table.take("on_device", "")
-        table.problem("on_device", f"{shown(word)} needs numbers; categories have last, first or sample")
+        what = "categories" if kind == "categorical" else "vectors"
+        table.problem("on_device", f"{shown(word)} needs numbers; {what} have {', '.join(rules[:-1])} or {rules[-1]}")
         return "last"
     return cast("OnDevice", table.choice("on_device", rules, default=defaults.ON_DEVICE))
 
@@ -132,7 +146,7 @@ def _mechanism_word(table: Table, kind: Kind) -> str:
         offered = ", ".join(shown(name) for name in own)
         table.problem("mechanism", f"must be one of {offered} for {kind}, not {shown(word)}, which fits {fits} only")
         return own[0]
-    return table.choice("mechanism", own, LATER_MECHANISMS, default=defaults.MECHANISM[kind])
+    return table.choice("mechanism", own, default=defaults.MECHANISM[kind])
 
 
 def _presence(table: Table, kind: Kind, epsilon: Decimal) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from math import tanh
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
     from datetime import date
 
     from client_sdk.accounting.loss import PrivacyLoss
+    from client_sdk.accounting.memo import MemoCharge
     from client_sdk.mechanisms import Mechanism
     from client_sdk.secagg.parameters import RoundRules
 
-Kind = Literal["numeric", "categorical", "histogram", "quantiles"]
+Kind = Literal["numeric", "categorical", "histogram", "quantiles", "vector"]
 OnDevice = Literal["last", "first", "sample", "mean", "sum", "max", "count"]
 Resend = Literal["same_bytes", "never"]
+Way = Literal["interactive", "direct"]
+Fallback = Literal["none", "direct"]
+Norm = Literal["l1", "l2"]
 
 DAY_S = 86_400
 EPOCH_DAY = 719_163
@@ -43,17 +48,40 @@ class CohortRules:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRules:
-    """What one device can spend on this plan's name over all versions, in micro-epsilon. 0: nothing."""
+    """What one device can spend on this plan's name over all versions, in micro-epsilon. 0: nothing.
+
+    *_micro_rho: the same in zero-concentrated loss, in millionths; None: no such limit.
+    """
 
     lifetime_micro: int
     rolling_24h_micro: int
+    lifetime_micro_rho: int | None = None
+    rolling_24h_micro_rho: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRules:
-    """`same_bytes`: a report whose round broke is sent again as it is. `never`: it is given up."""
+    """How reports leave. `direct`: unmasked, at their local epsilon, and only from devices that allow it.
+
+    resend: `same_bytes`, a report that may have left is sent again as it is; `never`, it is given up. delivery: the way
+    of every report. fallback: `direct` for reports that have found no cohort fallback_after_s seconds after the end of
+    their period (0 where there is no fallback).
+    """
 
     resend: Resend
+    delivery: Way = "interactive"
+    fallback: Fallback = "none"
+    fallback_after_s: int = 0
+
+    @property
+    def takes_direct(self) -> bool:
+        """May any report of the plan come unmasked?"""
+        return "direct" in (self.delivery, self.fallback)
+
+    def goes_direct(self, period_end: int, now: float) -> bool:
+        """Is this the way of a report whose period ended at `period_end`, at `now` (seconds since the epoch)?"""
+        falls_back = self.fallback == "direct" and now >= period_end + self.fallback_after_s
+        return self.delivery == "direct" or falls_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +95,35 @@ class Registrar:
     key: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class VectorRules:
+    """A metric of vectors: `dimension` numbers, scaled down to `clip` in `norm`.
+
+    delta: 0 for L1, whose epsilon is pure. calibration: of L2's noise, `analytic` or `classic`.
+    """
+
+    dimension: int
+    clip: Decimal
+    norm: Norm
+    delta: Decimal
+    calibration: str
+
+
 @dataclass(frozen=True, repr=False)
 class Metric:
     """One question of the plan.
 
     epsilon: what one report of it costs; micro_epsilon: the same for the ledger, rounded up.
     on_device: how a period's readings become one value. default: that value without a reading.
-    lower, upper: all kinds but categorical. levels: numeric only. categories (in the plan's order), other,
-    removed (labels of earlier versions that may never come back): categorical only. edges (ends of the bins, in
-    order, one more than there are bins): histogram and quantiles. quantiles (in (0, 1), ascending): quantiles only.
+    lower, upper: all kinds but categorical and vector. levels: numeric and vector. vector: that kind only; its default
+    is all zeros, and None here. categories (in the plan's order), other, removed (labels of earlier versions that may
+    never come back): categorical only. edges (ends of the bins, in order, one more than there are bins): histogram and
+    quantiles. quantiles (in (0, 1), ascending): quantiles only.
     optional: a period without a reading is reported as such, behind noise; `default` is then None. presence_share:
     the part of epsilon that a presence bit gets, where the value is sent beside one; else None.
     chosen: the plan said `auto`; the mechanism is what that came to.
+    memo: memoised metrics only (`mechanisms.memoized`): what its reports cost together; epsilon is then what one alone
+    does, and micro_epsilon the most that any of them adds.
     expires: the day (UTC) from which on no period's readings of it are reported, None: never.
     """
 
@@ -101,15 +146,40 @@ class Metric:
     presence_share: Decimal | None = None
     removed: tuple[str, ...] = ()
     chosen: bool = False
+    vector: VectorRules | None = None
+    memo: MemoCharge | None = None
 
     @property
     def losses(self) -> tuple[PrivacyLoss, ...]:
-        """What one report of it loses: its parts, each with a law of its own, that together cost at most epsilon."""
+        """What one report of it loses: its parts, each with a law of its own, that together cost at most epsilon.
+
+        Of a memoised metric: one report alone; several do not add up (`memo`).
+        """
         return self.mechanism.losses
 
     @property
+    def delta(self) -> Decimal:
+        """What its epsilon holds up to; 0 for all but Gaussian noise."""
+        return Decimal(0) if self.vector is None else self.vector.delta
+
+    @property
+    def micro_rho(self) -> int:
+        """Zero-concentrated loss of one report of it, in millionths, rounded up.
+
+        Of a memoised metric: epsilon_inf's, which each report adds at most; over many a loose bound.
+        """
+        if self.memo is not None:
+            return _pure_micro_rho(self.memo.inf_micro / 1_000_000)
+        return sum(micro_rho(loss) for loss in self.losses)
+
+    @property
     def width(self) -> float | None:
-        """Of its range, in the metric's unit; above 0 wherever the range is, however far from 0. None: of labels."""
+        """Of its range, in the metric's unit; above 0 wherever the range is, however far from 0. None: of labels.
+
+        Of a vector: that of any coordinate alone, 2 clip.
+        """
+        if self.vector is not None:
+            return 2.0 * float(self.vector.clip)
         return None if self.lower is None or self.upper is None else float(Fraction(self.upper) - Fraction(self.lower))
 
     def is_expired(self, period_start: int) -> bool:
@@ -123,6 +193,20 @@ class Metric:
 def report_cost(metrics: Iterable[Metric], sample_metrics: int | None) -> int:
     """The dearest `sample_metrics` of these (None: all), in micro-epsilon."""
     return sum(sorted((metric.micro_epsilon for metric in metrics), reverse=True)[:sample_metrics])
+
+
+def micro_rho(loss: PrivacyLoss) -> int:
+    """Zero-concentrated loss in millionths, rounded up: of Gaussian noise its own, else epsilon tanh(epsilon / 2).
+
+    The latter bounds every pure mechanism (accounting reference, *Local composition*).
+    """
+    if loss.delta:
+        return loss.micro_rho
+    return _pure_micro_rho(float(loss.epsilon))
+
+
+def _pure_micro_rho(epsilon: float) -> int:
+    return int(epsilon * tanh(epsilon / 2.0) * 1_000_000) + 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,9 +248,52 @@ class Plan:
     def report_micro_epsilon(self) -> int:
         """What one report costs: the sum over the metrics that it can hold at most (basic composition), micro-epsilon.
 
-        With `sample_metrics` = m that is the m dearest, whichever were drawn: the charge must not tell.
+        With `sample_metrics` = m that is the m dearest, whichever were drawn: the charge must not tell. Of a memoised
+        metric: its dearest report; what any number of reports costs together says `spent_micro`.
         """
         return report_cost(self.metrics.values(), self.sample_metrics)
+
+    @cached_property
+    def memos(self) -> Mapping[str, MemoCharge]:
+        """The charges of the memoised metrics, by name."""
+        return MappingProxyType({name: metric.memo for name, metric in self.metrics.items() if metric.memo is not None})
+
+    @cached_property
+    def plain_micro_epsilon(self) -> int:
+        """What each report costs without its memoised metrics."""
+        return self.report_micro_epsilon - sum(memo.dearest for memo in self.memos.values())
+
+    def spent_micro(self, reports: int) -> int:
+        """What a device's first so many reports cost together, micro-epsilon; a function of their number alone."""
+        return reports * self.plain_micro_epsilon + sum(memo.total(reports) for memo in self.memos.values())
+
+    def reports_within(self, micro_epsilon: int, earlier: int = 0) -> int:
+        """How many more reports the amount pays for after `earlier` ones."""
+        if not self.memos:
+            return micro_epsilon // self.report_micro_epsilon
+        before, low, high = self.spent_micro(earlier), 0, micro_epsilon
+        while low < high:  # each report costs at least one millionth
+            middle = (low + high + 1) // 2
+            fits = self.spent_micro(earlier + middle) - before <= micro_epsilon
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
+    @cached_property
+    def report_micro_rho(self) -> int:
+        """The same in zero-concentrated loss, of the metrics with the largest; millionths."""
+        return sum(sorted((metric.micro_rho for metric in self.metrics.values()), reverse=True)[: self.sample_metrics])
+
+    @cached_property
+    def lifetime_reports(self) -> int:
+        """How many reports the lifetime budget lets through, in epsilon and in rho."""
+        by_epsilon = self.reports_within(self.budget.lifetime_micro)
+        limit = self.budget.lifetime_micro_rho
+        return by_epsilon if limit is None else min(by_epsilon, limit // self.report_micro_rho)
+
+    @cached_property
+    def report_delta(self) -> Decimal:
+        """What one report's epsilon holds up to: the sum over the metrics (basic composition), 0 without Gaussians."""
+        return sum((metric.delta for metric in self.metrics.values()), Decimal(0))
 
     @cached_property
     def slices(self) -> Mapping[str, slice]:

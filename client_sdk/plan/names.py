@@ -2,9 +2,9 @@
 
 Rules of this file: a metric's name and a label of a categorical metric mean the same in every version that has them.
 A later version that no longer has one lists it as removed, and so does every version after that; a removed name is
-in use never again. A metric keeps its kind and whether it tells values from absence, a histogram its bins; a label
-stays a category, stays the place for unknown ones, or stays the product's own for no reading. One line for each field
-that breaks this, beginning with the field's name.
+in use never again. A metric keeps its kind and whether it tells values from absence, a histogram its bins, a vector
+its dimension; a label stays a category, stays the place for unknown ones, or stays the product's own for no reading.
+One line for each field that breaks this, beginning with the field's name.
 What it does not do: find a rename. A label with another spelling is another label.
 """
 
@@ -49,6 +49,11 @@ def _broken_metric(before: Metric, now: Metric, version: int) -> Iterator[str]:
         )
     elif now.kind == "categorical":
         yield from _broken_labels(before, now, version)
+    elif before.vector is not None and now.vector is not None and before.vector.dimension != now.vector.dimension:
+        yield (
+            f"{where}.dimension: {now.vector.dimension}, but {before.vector.dimension} in version {version}: sums of "
+            "different vectors do not add up; take a new metric name"
+        )
     elif now.kind == "histogram" and before.edges != now.edges:
         yield (
             f"{where}: other bins than in version {version}, whose counts would stand beside these under one name; "

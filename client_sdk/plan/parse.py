@@ -28,10 +28,12 @@ from client_sdk.plan.model import (
     BudgetRules,
     CohortRules,
     DeliveryRules,
+    Fallback,
     Metric,
     Plan,
     Registrar,
     Resend,
+    Way,
     report_cost,
 )
 
@@ -120,10 +122,18 @@ def _plan(root: Table, text: str) -> Plan | None:
     head.finish(later=LATER_FIELDS)
     cohort_rules = _cohort(cohort)
     metrics = read_metrics(root.table("metrics"))
+    gaussian = next((name for name, metric in metrics.items() if metric.delta), None)
+    if sample_metrics is not None and gaussian is not None:
+        head.problem(
+            "sample_metrics",
+            f"every report must hold {gaussian}, whose epsilon has a delta (gaussian); remove the field",
+        )
+    memoised = next((name for name, metric in metrics.items() if metric.memo is not None), None)
+    if sample_metrics is not None and memoised is not None:
+        head.problem("sample_metrics", f"every report must hold {memoised}, which is memoised; remove the field")
     budget_rules = _budget(budget, period_s, report_cost(metrics.values(), sample_metrics))
     registrar = _registrar(root.table("registrar")) if "registrar" in root.data else None
-    resend = cast("Resend", delivery.choice("resend", ("same_bytes", "never"), default=defaults.RESEND))
-    delivery.finish(later=("mode", "direct", "kind"))
+    delivery_rules = _delivery(delivery, max_delay_s if head.clean else MAX_PERIOD_S + 1)
     root.finish(later=("aggregation", *LATER_FIELDS))
     if root.problems:
         return None
@@ -138,7 +148,7 @@ def _plan(root: Table, text: str) -> Plan | None:
         upload_window_s=upload_window_s,
         cohort=cohort_rules,
         budget=budget_rules,
-        delivery=DeliveryRules(resend),
+        delivery=delivery_rules,
         metrics=MappingProxyType(metrics),
         text=text,
         registrar=registrar,
@@ -217,6 +227,25 @@ def _check_cohort(table: Table, rules: CohortRules) -> None:
                 return
 
 
+def _delivery(table: Table, max_delay_s: int) -> DeliveryRules:
+    resend = cast("Resend", table.choice("resend", ("same_bytes", "never"), default=defaults.RESEND))
+    way = cast("Way", table.choice("delivery", ("interactive", "direct"), default=defaults.DELIVERY))
+    fallback = cast("Fallback", table.choice("fallback", ("none", "direct"), default=defaults.FALLBACK))
+    given = "fallback_after" in table.data
+    default_s = defaults.fallback_after_s(max_delay_s)
+    after_s = table.duration_s("fallback_after", 1, MAX_PERIOD_S, example="12h", default_s=default_s)
+    table.finish(later=("mode", "direct", "kind"))
+    if table.clean and way == "direct" and fallback == "direct":
+        table.problem("fallback", 'must be left out beside delivery = "direct": every report goes unmasked already')
+    elif table.clean and given and fallback == "none":
+        table.problem("fallback_after", 'means nothing without fallback = "direct"; add that, or remove this')
+    elif table.clean and after_s >= max_delay_s and fallback == "direct":
+        table.problem(
+            "fallback_after", f"is {after_s} s, not before max_delay ({max_delay_s} s): reports would expire unsent"
+        )
+    return DeliveryRules(resend, way, fallback, after_s if fallback == "direct" else 0)
+
+
 def _registrar(table: Table) -> Registrar:
     address, key = table.take("address", '"registrar.example:443"'), table.take("key", '"<64 hex digits>"')
     if address is not None and not (isinstance(address, str) and ADDRESS.fullmatch(address)):
@@ -238,8 +267,14 @@ def _budget(table: Table, period_s: int, report: int) -> BudgetRules:
     """report: what one costs, in micro-epsilon."""
     lifetime = _limit(table, "lifetime", 0)
     rolling = _limit(table, "rolling_24h", defaults.rolling_24h_micro(period_s, report), optional=True)
+    lifetime_rho, rolling_rho = (
+        _limit(table, field, 0, optional=True) if field in table.data else None
+        for field in ("lifetime_rho", "rolling_24h_rho")
+    )
+    for field in ("lifetime_rho", "rolling_24h_rho"):
+        table.take(field, "", optional=True)  # known, given or not
     table.finish(later=("delta",))
-    return BudgetRules(lifetime_micro=lifetime, rolling_24h_micro=rolling)
+    return BudgetRules(lifetime, rolling, lifetime_rho, rolling_rho)
 
 
 def _limit(table: Table, field: str, default: int, *, optional: bool = False) -> int:

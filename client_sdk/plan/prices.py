@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from client_sdk.mechanisms import normal_quantile
 from client_sdk.mechanisms.verdict import FEWEST, count_tolerance, range_tolerance
 from client_sdk.plan.build import LABELS, NUMBERS, number, value_epsilon
+from client_sdk.plan.memoize import LAWS
 from client_sdk.plan.model import Metric
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ STEP: Final = 1.25
 class ExpectedError:
     """Standard error of one metric over `contributors` reports.
 
-    A mean or a quantile (the worst one asked): in the metric's unit, percent of the range. Categories and bins: of one
-    count, in devices, percent of the contributors. None where so few contributors give no answer.
+    A mean, any coordinate's, or a quantile (the worst one asked): in the metric's unit, percent of the range.
+    Categories and bins: of one count, in devices, percent of the contributors. None where so few contributors give no
+    answer.
     """
 
     contributors: int
@@ -141,6 +143,8 @@ def _scale(metric: Metric, contributors: int) -> float:
 
 def _error(metric: Metric, contributors: int) -> float | None:
     mechanism: Any = metric.mechanism
+    if mechanism.answer == "vector":  # of any coordinate, whatever it is
+        return float(mechanism.unit) * math.sqrt((mechanism.noise_variance + 0.25) / contributors)
     return _mechanism_error(mechanism, contributors)
 
 
@@ -251,12 +255,15 @@ def _answered_from(metric: Metric) -> int:
 
 
 def choices(metric: Metric) -> tuple[Choice, ...]:
-    """What every mechanism of the metric's kind would cost, simplest first."""
-    return tuple(Choice(word, error, word == metric.mechanism.name) for word, error in _candidates(metric))
+    """What every mechanism of the metric's kind would cost, simplest first; of a memoised one those it may have."""
+    candidates = ((word, error) for word, error in _candidates(metric) if metric.memo is None or word in LAWS)
+    return tuple(Choice(word, error, word == metric.mechanism.name) for word, error in candidates)
 
 
 def _candidates(metric: Metric) -> Iterator[tuple[str, float | None]]:
-    if metric.kind == "numeric":
+    if metric.kind == "vector":  # another mechanism would clip to another norm
+        yield metric.mechanism.name, _error(metric, REFERENCE)
+    elif metric.kind == "numeric":
         yield from _numbers(metric)
     elif metric.kind == "categorical":
         yield from _labels(len(metric.mechanism.labels), metric)

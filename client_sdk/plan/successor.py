@@ -57,5 +57,9 @@ def raised_limit(earlier: Plan, later: Plan) -> str | None:
     before, now = earlier.budget, later.budget
     if now.lifetime_micro > before.lifetime_micro:
         return "lifetime"
+    for field in ("lifetime", "rolling_24h"):
+        earlier_rho, later_rho = (getattr(rules, f"{field}_micro_rho") for rules in (before, now))
+        if earlier_rho is not None and (later_rho is None or later_rho > earlier_rho):
+            return f"{field}_rho"
     default = rolling_24h_micro(later.period_s, later.report_micro_epsilon)
     return "rolling_24h" if before.rolling_24h_micro < now.rolling_24h_micro != default else None
