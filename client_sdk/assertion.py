@@ -61,5 +61,10 @@ def check_assertion(
     return device_id_of(identity_key)
 
 
+def said_at(data: bytes) -> int:
+    """When a checked assertion was made by its device's clock, seconds since the epoch."""
+    return int.from_bytes(data[_TIME_AT:_SIGNATURE_AT], "big")
+
+
 def _message(method: str, name: str, certificate: bytes, at: int) -> bytes:
     return length_prefixed(_LABEL, method.encode(), name.encode(), certificate, at.to_bytes(8, "big"))

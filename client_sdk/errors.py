@@ -50,12 +50,14 @@ class RefusalReason(Enum):
     UNKNOWN_METRIC = "unknown_metric"
     UNKNOWN_CATEGORY = "unknown_category"
     WRONG_TYPE = "wrong_type"
+    WRONG_LENGTH = "wrong_length"
     NOT_FINITE = "not_finite"
     PERIOD_SEALED = "period_sealed"
     OTHER_PROCESS = "other_process"
     BUDGET_REPORT = "budget_report"
     BUDGET_24H = "budget_24h"
     BUDGET_LIFETIME = "budget_lifetime"
+    BUDGET_RHO = "budget_rho"
     LEDGER_DAMAGED = "ledger_damaged"
     STORAGE = "storage"
     TOO_LARGE = "too_large"
@@ -74,6 +76,7 @@ class RefusalReason(Enum):
     PLAN_NAMES = "plan_names"
     PLAN_TOO_WEAK = "plan_too_weak"
     RESEND_NEVER = "resend_never"
+    DIRECT_NOT_ALLOWED = "direct_not_allowed"
 
 
 class ValueRefusedError(TelemetryError, ValueError):
@@ -183,6 +186,8 @@ class RejectionReason(Enum):
     BAD_TOKEN = "bad_token"  # noqa: S105 - a reason's name, no secret
     NOT_RENEWED = "not_renewed"
     UNKNOWN_PLAN = "unknown_plan"
+    WRONG_DELIVERY = "wrong_delivery"
+    IMPLAUSIBLE_REPORT = "implausible_report"
     PERIOD_TOO_OLD = "period_too_old"
     PERIOD_NOT_STARTED = "period_not_started"
     DUPLICATE_IDENTITY = "duplicate_identity"

@@ -74,6 +74,7 @@ from client_sdk.secagg.messages import (
     RoundAborted,
 )
 from client_sdk.secagg.participant import Participant
+from client_sdk.testing_direct import MemoryDirectStream
 from client_sdk.wire.messages import (
     DeleteRequest,
     DeleteResponse,
@@ -147,7 +148,7 @@ class SeededEntropy:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedReport:
-    """One report as the in-memory collector counted it.
+    """One report as the in-memory collector counted it. delivery: `interactive` (through a round) or `direct`.
 
     elements: metric name -> its integers, with their noise; of a plan that samples its metrics, those that it holds.
     """
@@ -157,6 +158,7 @@ class ReceivedReport:
     period_start: int
     resent: bool
     elements: Mapping[str, tuple[int, ...]] = field(repr=False)
+    delivery: str = "interactive"
 
 
 class InMemoryCollector:
@@ -247,7 +249,7 @@ class InMemoryCollector:
         """What is booked for an identity."""
         with self._lock:
             reports = sum(report.device_id == device_id for report in self.reports)
-        return Joined(reports, reports * self.plan.report_micro_epsilon)
+        return Joined(reports, self.plan.spent_micro(reports))
 
     def is_counted(self, device_id: str, period_start: int) -> bool:
         """Is the report of this device and period in a sum?"""
@@ -259,21 +261,17 @@ class InMemoryCollector:
         with self._lock:
             self.forgotten.add(device_id)
 
-    def count(self, advert: Advert, total: Sequence[int]) -> None:
-        """Store what a round has opened."""
+    def count(
+        self, device_id: str, period_start: int, total: Sequence[int], *, resent: bool, delivery: str = "interactive"
+    ) -> None:
+        """Store what a round has opened, or what came unmasked."""
         counts = self.plan.counts
         elements = {
             name: tuple(total[place])
             for name, place in self.plan.slices.items()
             if name not in counts or total[counts[name]]
         }
-        report = ReceivedReport(
-            device_id_of(advert.identity_key),
-            self.plan.name,
-            advert.period_start,
-            advert.resent,
-            MappingProxyType(elements),
-        )
+        report = ReceivedReport(device_id, self.plan.name, period_start, resent, MappingProxyType(elements), delivery)
         with self._lock:
             self.reports.append(report)
 
@@ -353,6 +351,9 @@ class _Connection:
 
     def participate(self) -> _Stream:
         return _Stream(self._collector, self._check_reachable)
+
+    def deliver(self) -> MemoryDirectStream:
+        return MemoryDirectStream(self._collector, self._check_reachable)
 
 
 class _Stream:
@@ -455,7 +456,9 @@ class _Cohort:
         from collector.secagg.opening import open_sum
 
         # the peers' reports are all zeros, so the sum is the device's own
-        self._collector.count(self._advert, open_sum(self._round.opening()))
+        advert, total = self._advert, open_sum(self._round.opening())
+        device_id = device_id_of(advert.identity_key)
+        self._collector.count(device_id, advert.period_start, total, resent=advert.resent)
         return Receipt(self._round.round_id, len(self._round.survivors), self._round.size)
 
 

@@ -26,27 +26,24 @@ from client_sdk.device.given import (
     never_sent,
     test_parts,
 )
+from client_sdk.device.readable import Readable
 from client_sdk.device.settings import Settings, check_token
 from client_sdk.errors import ConfigurationError, RefusalReason, StorageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from decimal import Decimal
-    from typing import Any
 
     from client_sdk.accounting.budget import Amount
     from client_sdk.device.delivery import BeforeSend
-    from client_sdk.device.preview import Preview
-    from client_sdk.device.records import LogEntry
     from client_sdk.device.transport import MemoryTransport
-    from client_sdk.device.views import BudgetView, UploadSummary
+    from client_sdk.device.views import UploadSummary
     from client_sdk.folding import Reading
     from client_sdk.mechanisms import Entropy
     from client_sdk.plan import Plan
 
 
-class TelemetryClient:
+class TelemetryClient(Readable):
     """Locally private telemetry of one device. Thread-safe; one per process and `data_dir` is enough.
 
     endpoint: the collector's HOST:PORT. consent (required): False records and writes nothing. plan: a path or a
@@ -59,12 +56,17 @@ class TelemetryClient:
     CA. client_certificate, client_key: the same, for a collector that asks for them (mTLS); a file is read again
     when it has changed. insecure: plain text, to this machine only. max_epsilon_report, max_epsilon_24h,
     max_epsilon_lifetime: the device's own limits over all plan names; they only lower the plan's (for a fetched
-    plan they default to 10 in 24 hours and 3650 ever, without a pin to 4 a report). min_cohort: fewest contributors
-    of a sum this device joins (of reports sent once, while its own is one; 50 for a fetched plan without a pin).
-    seal_key: 32 bytes of the platform's keystore; then an open period
-    survives restarts, encrypted. background=False: no thread is ever started, the host calls `await
-    client.upload()`. can_upload: asked before the background thread sends. clock: seconds since the epoch. Raises
-    ConfigurationError, PlanError, or StorageError (a store that can never be used).
+    plan they default to 10 in 24 hours and 3650 ever, without a pin to 4 a report). max_rho_report, max_rho_24h,
+    max_rho_lifetime: the same for the zero-concentrated loss rho, which bounds Gaussian noise better. min_cohort:
+    fewest contributors of a sum this device joins (of reports sent once, while its own is one; 50 for a fetched plan
+    without a pin).
+    allow_direct: a plan may have reports leave unmasked, always or where they find no cohort: the collector then sees
+    them one by one, at their local epsilon, and min_cohort does not hold for them; without it a plan that has all
+    reports do so is refused (`direct_not_allowed`), and no report falls back.
+    seal_key: 32 bytes of the platform's keystore; then an open period survives restarts, encrypted.
+    background=False: no thread is ever started, the host calls `await client.upload()`. can_upload: asked before
+    the background thread sends. clock: seconds since the epoch. Raises ConfigurationError, PlanError, or
+    StorageError (a store that can never be used).
 
     The background thread starts with consent and needs no call to go on: it seals every period when it ends, also
     one without any reading (its metrics take their defaults: silence must say nothing), and sends at the report's
@@ -97,7 +99,11 @@ class TelemetryClient:
         max_epsilon_report: Amount | None = None,
         max_epsilon_24h: Amount | None = None,
         max_epsilon_lifetime: Amount | None = None,
+        max_rho_report: Amount | None = None,
+        max_rho_24h: Amount | None = None,
+        max_rho_lifetime: Amount | None = None,
         min_cohort: int | None = None,
+        allow_direct: bool = False,
         seal_key: bytes | None = None,
         background: bool = True,
         can_upload: Callable[[], bool] | None = None,
@@ -122,7 +128,11 @@ class TelemetryClient:
             max_epsilon_report=max_epsilon_report,
             max_epsilon_24h=max_epsilon_24h,
             max_epsilon_lifetime=max_epsilon_lifetime,
+            max_rho_report=max_rho_report,
+            max_rho_24h=max_rho_24h,
+            max_rho_lifetime=max_rho_lifetime,
             min_cohort=min_cohort,
+            allow_direct=allow_direct,
             seal_key=seal_key,
             background=background,
             can_upload=can_upload,
@@ -232,7 +242,8 @@ class TelemetryClient:
 
         Waits up to `timeout_s` seconds, for a plan that is still to be fetched too: readings before it are counted
         `no_plan`, and the period that begins with it is not sealed. Later readings of a sealed period are dropped and
-        counted. With `background=False` it only seals. Never raises for storage or network.
+        counted. With `background=False` it only seals. False too where the plan is refused and nothing is recorded
+        (`counters()` has the reason): what waits is sent all the same. Never raises for storage or network.
         """
         engine = self._engine
         deadline = time.monotonic() + check_timeout(timeout_s)
@@ -242,11 +253,14 @@ class TelemetryClient:
                     engine.sealer.seal_open(RefusalReason.PERIOD_SEALED)
                 engine.sealer.seal_ended()
             if engine.settings.background and (engine.recording or engine.departure.opted_out):
-                return engine.wait_until_sent(deadline)
-            return not self._consent or engine.access.store().waiting() == 0
+                return engine.wait_until_sent(deadline) and not self._records_nothing()
+            return not self._consent or (engine.access.store().waiting() == 0 and not self._records_nothing())
         except StorageError as error:
             engine.access.failed(error)
             return False
+
+    def _records_nothing(self) -> bool:
+        return self._engine.recording and self._engine.plans.keeps_nothing
 
     async def upload(self, before_send: BeforeSend | None = None) -> UploadSummary:
         """Send everything that waits, now, on the caller's loop; only with `background=False`.
@@ -274,92 +288,3 @@ class TelemetryClient:
         self._closed = True
         lifecycle.forget(self._engine)
         self._engine.close(timeout_s)
-
-    # --- what the host may read -----------------------------------------------------------------------
-
-    @property
-    def device_id(self) -> str | None:
-        """The identity's public name, 32 hex digits; None from `opt_out()`, which destroys it, to `opt_in()`.
-
-        Raises StorageError.
-        """
-        from client_sdk.identity import IdentityKey
-
-        store = self._engine.access.store()
-        return None if store.opted_out() else IdentityKey(store.identity()).device_id
-
-    def spent(self) -> BudgetView:
-        """Exact: what one report costs, what is spent and what is left. Raises StorageError."""
-        from client_sdk.device.views import budget_view
-
-        engine = self._engine
-        plan = engine.recorder.plan or engine.given_plan
-        return budget_view(engine.access.store(), plan, engine.settings.host_limits, engine.clock())
-
-    async def collector_view(self) -> dict[str, Any]:
-        """What the collector has booked for this device: reports, windows, lifetime, as it says; changes nothing here.
-
-        One call over the network, on the caller's loop (`asyncio.run(client.collector_view())` without one). Raises
-        ConfigurationError (not enrolled yet), TelemetryError for whatever goes wrong on the way, StorageError.
-        """
-        from client_sdk.device.collector_view import ask
-
-        engine = self._engine
-        return await ask(engine.access.store(), engine.settings, engine.clock)
-
-    def counters(self) -> dict[str, int]:
-        """Counts by reason since the folder was made, over all processes (but what others hold in memory still).
-
-        Readings: no_consent, no_plan, closed, disabled, unknown_metric, unknown_category, wrong_type, not_finite,
-        period_sealed, other_process, metric_expired, opted_out. Plans: plan_* (plan_names: a name of a metric or a
-        label came back, or means something else). Opting out: opted_out (reports too), deletion_acknowledged,
-        deletion_*. Reports: sealed, counted, already_counted, expired, spool_full, too_large, resend_never, budget_*,
-        ledger_damaged, storage. Attempts: come_back, timeout, rpc_*, aborted_*, left_*,
-        forked_in_upload (this process must not use the network; another one sends).
-        What stands behind an attempt, counted beside it: plan_not_served, certificate_not_taken, not_a_collector,
-        not_a_registrar.
-        Identity: enrolled, renewed, not_enrolled, enrolment_refused, renewal_refused, certificate_expired, registrar_*.
-        """
-        counts: dict[str, int] = {}
-        if self._consent or self._engine.departure.opted_out:
-            try:
-                counts = self._engine.access.store().counters()
-            except StorageError as error:
-                self._engine.access.failed(error)
-        for reason, amount in self._engine.recorder.counts().items():
-            counts[reason] = counts.get(reason, 0) + amount
-        return counts
-
-    def preview(self) -> Preview:
-        """What would be sent and what it costs, without spending, storing or sending anything. Raises StorageError.
-
-        For each period that is not sealed: metrics, mechanisms, epsilon, length and encoding, and one EXAMPLE
-        report, drawn afresh at each call and never the one that will be made. What waits is shown as it is.
-        Examples are noisy answers about the same readings: nobody but this process sees them, and they cost
-        nothing while that holds; whoever is shown many of them can average the noise away. Show one to the
-        device's user, put none into a log.
-        """
-        from client_sdk.device.preview import make_preview
-
-        return make_preview(self._engine, consent=self._consent)
-
-    def history(self) -> list[LogEntry]:
-        """What became of every report that left the spool: digest, epsilon, outcome, cohort. Raises StorageError."""
-        return self._engine.access.store().history()
-
-    def export_ledger(self) -> dict[str, Any]:
-        """Everything ever charged, JSON-ready, for `ldp-collector recompute`: when, under which plan, in which sum.
-
-        It holds no reading and no report, but it says in which periods this device took part, when it sealed its
-        reports and how large its cohorts were: whoever is given it learns when the device was in use. Changes nothing;
-        amounts are whole micro-epsilon, times whole seconds. Raises StorageError.
-        """
-        return self._engine.access.store().export_ledger(self._engine.clock())
-
-    def reset_ledger(self) -> Decimal:
-        """Use a damaged ledger again: the largest total known is booked as spent. Returns it. StorageError."""
-        from decimal import Decimal
-
-        from client_sdk.accounting.budget import format_micro
-
-        return Decimal(format_micro(self._engine.access.store().reset_ledger(self._engine.clock())))

@@ -68,6 +68,7 @@ class Connections:
                     self._entropy,
                     self._access.outages(),
                     off_loop=not self._settings.background,
+                    allow_direct=self._settings.allow_direct,
                 )
         return self._delivery
 

@@ -17,7 +17,7 @@ from client_sdk.device import fork_gate
 from client_sdk.device.files import SEED_BYTES, StoreDamagedError, StoreUnavailableError, refuse_link
 from client_sdk.errors import StorageError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BUSY_TIMEOUT_S = 5.0
 BUSY_STEP_S = 0.1
 """How long SQLite itself waits for a lock; longer waits happen outside the gate, where they hold up no fork."""
@@ -36,30 +36,44 @@ CREATE TABLE plans (hash BLOB PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NUL
 -- a version never changes: the first that was used under its number
 CREATE TABLE plan_versions (plan_name TEXT NOT NULL, version INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     PRIMARY KEY (plan_name, version));
--- what was charged: never deleted, and the reason why one period has one report whatever happens
+-- what was charged (micro_rho: NULL where it is not known, at most micro_epsilon then): never deleted, and the reason
+-- why one period has one report whatever happens
 CREATE TABLE ledger (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     micro_epsilon INTEGER NOT NULL, charged_at REAL NOT NULL, seal_id BLOB NOT NULL, sealed_by BLOB NOT NULL,
-    PRIMARY KEY (plan_name, period_start));
+    micro_rho INTEGER, PRIMARY KEY (plan_name, period_start));
 -- the strictest limits of any version of a plan's name, and its one period
-CREATE TABLE plan_limits (plan_name TEXT PRIMARY KEY, period_s INTEGER NOT NULL, rolling_24h INTEGER, lifetime INTEGER);
+CREATE TABLE plan_limits (plan_name TEXT PRIMARY KEY, period_s INTEGER NOT NULL, rolling_24h INTEGER, lifetime INTEGER,
+    rolling_24h_rho INTEGER, lifetime_rho INTEGER);
 -- spending known only from elsewhere (mirror, collector) after a damaged ledger: counts for every plan name
 CREATE TABLE carried (micro_epsilon INTEGER NOT NULL, noted_at REAL NOT NULL);
--- perturbed reports on their way: sealed (hand_overs 0), then handed over; how each ended stands in log
+-- perturbed reports on their way: sealed (hand_overs 0), then handed over; how each ended stands in log. hand_overs: on
+-- either way; direct_hand_overs: unmasked. confirmed_*: the sum of the last round whose status this device signed
 CREATE TABLE spool (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     report BLOB NOT NULL, micro_epsilon INTEGER NOT NULL, sealed_at REAL NOT NULL, expires_at REAL NOT NULL,
     not_before REAL NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, hand_overs INTEGER NOT NULL DEFAULT 0,
-    min_cohort INTEGER NOT NULL, PRIMARY KEY (plan_name, period_start));
+    min_cohort INTEGER NOT NULL, direct_hand_overs INTEGER NOT NULL DEFAULT 0, confirmed_round TEXT,
+    confirmed_contributors INTEGER, confirmed_roster INTEGER, confirmed_resent INTEGER,
+    PRIMARY KEY (plan_name, period_start));
 CREATE TABLE log (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     digest BLOB NOT NULL, micro_epsilon INTEGER NOT NULL, outcome TEXT NOT NULL, resent INTEGER NOT NULL,
     round_id TEXT, contributors INTEGER, roster_size INTEGER, finished_at REAL NOT NULL,
     resent_contributors INTEGER, left_device INTEGER NOT NULL DEFAULT 1,
-    PRIMARY KEY (plan_name, period_start));
+    delivery TEXT NOT NULL DEFAULT 'interactive', PRIMARY KEY (plan_name, period_start));
 -- readings of an open period, sealed with the host's key
 CREATE TABLE open_periods (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, plan_hash BLOB NOT NULL,
     sealed BLOB NOT NULL, kept_at REAL NOT NULL, PRIMARY KEY (plan_name, period_start));
 -- signed when the user opted out, repeated until the collector acknowledges; not_before, attempts: as in spool
 CREATE TABLE deletions (identity_key BLOB PRIMARY KEY, certificate BLOB NOT NULL, requested_at INTEGER NOT NULL,
     signature BLOB NOT NULL, not_before REAL NOT NULL, attempts INTEGER NOT NULL);
+-- memoised metrics: price and number of this identity's reports; keyed digests of the values that were answered for, by
+-- when they last were (never a value or an answer); what each report was charged for each of them
+CREATE TABLE memos (plan_name TEXT NOT NULL, memo BLOB NOT NULL, first_micro INTEGER NOT NULL,
+    inf_micro INTEGER NOT NULL, max_distinct INTEGER NOT NULL, reports INTEGER NOT NULL,
+    PRIMARY KEY (plan_name, memo));
+CREATE TABLE memo_values (plan_name TEXT NOT NULL, memo BLOB NOT NULL, digest BLOB NOT NULL, place INTEGER NOT NULL,
+    PRIMARY KEY (plan_name, memo, digest));
+CREATE TABLE memo_reports (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, memo BLOB NOT NULL,
+    micro_epsilon INTEGER NOT NULL, PRIMARY KEY (plan_name, period_start, memo));
 CREATE TABLE counters (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 """
@@ -77,6 +91,24 @@ MIGRATIONS = {
         "ALTER TABLE log ADD COLUMN resent_contributors INTEGER",
         # what became of a report before nobody can say any more: it may have left
         "ALTER TABLE log ADD COLUMN left_device INTEGER NOT NULL DEFAULT 1",
+    ),
+    3: (
+        "ALTER TABLE ledger ADD COLUMN micro_rho INTEGER",
+        "ALTER TABLE plan_limits ADD COLUMN rolling_24h_rho INTEGER",
+        "ALTER TABLE plan_limits ADD COLUMN lifetime_rho INTEGER",
+        "ALTER TABLE spool ADD COLUMN direct_hand_overs INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE spool ADD COLUMN confirmed_round TEXT",
+        "ALTER TABLE spool ADD COLUMN confirmed_contributors INTEGER",
+        "ALTER TABLE spool ADD COLUMN confirmed_roster INTEGER",
+        "ALTER TABLE spool ADD COLUMN confirmed_resent INTEGER",
+        "ALTER TABLE log ADD COLUMN delivery TEXT NOT NULL DEFAULT 'interactive'",
+        "CREATE TABLE memos (plan_name TEXT NOT NULL, memo BLOB NOT NULL, first_micro INTEGER NOT NULL, "
+        "inf_micro INTEGER NOT NULL, max_distinct INTEGER NOT NULL, reports INTEGER NOT NULL, "
+        "PRIMARY KEY (plan_name, memo))",
+        "CREATE TABLE memo_values (plan_name TEXT NOT NULL, memo BLOB NOT NULL, digest BLOB NOT NULL, "
+        "place INTEGER NOT NULL, PRIMARY KEY (plan_name, memo, digest))",
+        "CREATE TABLE memo_reports (plan_name TEXT NOT NULL, period_start INTEGER NOT NULL, memo BLOB NOT NULL, "
+        "micro_epsilon INTEGER NOT NULL, PRIMARY KEY (plan_name, period_start, memo))",
     ),
 }
 """What brings a file of version N to N + 1. A released one is never edited."""

@@ -13,7 +13,7 @@ import os
 import sqlite3
 from dataclasses import dataclass, field
 
-from client_sdk.device import ledger, spool
+from client_sdk.device import ledger, memos, spool
 from client_sdk.device.database import seed_of
 from client_sdk.device.files import SEED_BYTES
 from client_sdk.errors import RefusalReason
@@ -45,6 +45,7 @@ def opt_out(db: sqlite3.Connection, now: float) -> None:
     if is_opted_out(db):
         return
     _sign_deletion(db, now)
+    memos.forget(db)
     remember_opt_out(db)
     _set_meta(db, "left_seed", left_mark(seed_of(db)))
     db.execute("UPDATE identity SET seed = ?, certificate = NULL, enrolled_at = NULL", (os.urandom(SEED_BYTES),))

@@ -72,11 +72,24 @@ def never_sent(plan: Plan, settings: Settings) -> str | None:
     }
     says = [f"{name} is {format_micro(limit)}" for name, limit in named.items() if limit is not None and limit < cost]
     if says:
+        word, costs = ("hardly any", "can cost") if plan.memos else ("no", "costs")  # a memoised one's first is cheap
         says = [
-            f"no report will ever be sent: {', '.join(says)}, and one of plan {plan.name!r} costs {format_micro(cost)}"
+            f"{word} report will ever be sent: {', '.join(says)}, and one of plan {plan.name!r} {costs} "
+            f"{format_micro(cost)}"
         ]
+    rho = {
+        "max_rho_report": limits.report_rho,
+        "max_rho_24h": limits.rolling_24h_rho,
+        "max_rho_lifetime": limits.lifetime_rho,
+    }
+    says += [
+        f"no report will ever be sent: {name} is {format_micro(limit)}, and one of plan {plan.name!r} costs "
+        f"{format_micro(plan.report_micro_rho)} of rho"
+        for name, limit in rho.items()
+        if limit is not None and limit < plan.report_micro_rho
+    ]
     rules = plan.cohort
-    if settings.min_cohort > rules.min_size:
+    if settings.min_cohort > rules.min_size and plan.delivery.delivery != "direct":
         from client_sdk.secagg.parameters import min_roster
 
         needed, largest = min_roster(settings.min_cohort, rules.dropout_fraction), 2 * rules.target_size - 1

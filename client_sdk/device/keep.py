@@ -51,6 +51,8 @@ def padded_bytes(plan: Plan) -> int:
 def _widest(metric: Metric) -> str:
     """A text that is at least as long in JSON as anything that the metric's fold can hold."""
     # its default is one of the labels; without one it holds `null`, as long as a label of two letters
+    if metric.vector is not None:
+        return "." * (4 * -(-8 * metric.vector.dimension // 3))  # base64
     labels = ("..", *labels_of(metric)) if metric.kind == "categorical" else ("." * NUMBER_CHARACTERS,)
     return max(labels, key=lambda text: len(json.dumps(text)))
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from client_sdk.accounting.budget import Limits, charge_time, check_charge, spent_in_window
+from client_sdk.accounting.budget import Limits, charge_time, check_charge, check_rho, spent_in_window
+from client_sdk.device import memos
 from client_sdk.device.records import SealedReport
 from client_sdk.errors import RefusalReason
 
@@ -21,25 +22,36 @@ MAX_MICRO_EPSILON = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Micro-epsilon spent in the rolling 24 hours and ever."""
+    """Micro-epsilon spent in the rolling 24 hours and ever, and zero-concentrated loss in millionths."""
 
     rolling_24h_micro: int
     lifetime_micro: int
+    rolling_24h_micro_rho: int = 0
+    lifetime_micro_rho: int = 0
 
 
 def spent(db: sqlite3.Connection, now: float, plan_name: str | None = None) -> Spent:
-    """By one plan's name, or by all of them. A clock set back renews nothing."""
+    """By one plan's name, or by all of them. A clock set back renews nothing.
+
+    Of what is known only in epsilon, rho is at most that: of pure mechanisms, and of Gaussians at any delta of a plan.
+    """
     rows = [
-        (row["charged_at"], row["micro_epsilon"])
+        (row["charged_at"], row["micro_epsilon"], row["micro_rho"])
         for row in db.execute(
-            "SELECT charged_at, micro_epsilon FROM ledger WHERE :name IS NULL OR plan_name = :name "
-            "UNION ALL SELECT noted_at, micro_epsilon FROM carried",
+            "SELECT charged_at, micro_epsilon, coalesce(micro_rho, micro_epsilon) AS micro_rho FROM ledger "
+            "WHERE :name IS NULL OR plan_name = :name "
+            "UNION ALL SELECT noted_at, micro_epsilon, micro_epsilon FROM carried",
             {"name": plan_name},
         )
     ]
-    window_end = charge_time(now, last_charge(db))
-    rows.append((window_end, missing_micro(db)))
-    return Spent(spent_in_window(rows, window_end), sum(micro for _, micro in rows))
+    window_end, missing = charge_time(now, last_charge(db)), missing_micro(db)
+    rows.append((window_end, missing, missing))
+    return Spent(
+        spent_in_window([(at, micro) for at, micro, _ in rows], window_end),
+        sum(micro for _, micro, _ in rows),
+        spent_in_window([(at, rho) for at, _, rho in rows], window_end),
+        sum(rho for _, _, rho in rows),
+    )
 
 
 def last_charge(db: sqlite3.Connection) -> float | None:
@@ -59,22 +71,37 @@ def total_micro(db: sqlite3.Connection) -> int:
     return int(row[0])
 
 
+def unsent_micro(db: sqlite3.Connection) -> int:
+    """Charged for reports that have not left this device: those that wait, and those given up before they left."""
+    row = db.execute(
+        "SELECT (SELECT coalesce(sum(micro_epsilon), 0) FROM spool WHERE hand_overs = 0) "
+        "+ (SELECT coalesce(sum(micro_epsilon), 0) FROM log WHERE left_device = 0)"
+    ).fetchone()
+    return int(row[0]) - memos.unsent_correction(db)
+
+
 def check(
-    db: sqlite3.Connection, plan_name: str, cost_micro: int, plan_limits: Limits, host_limits: Limits, now: float
+    db: sqlite3.Connection,
+    plan_name: str,
+    cost_micro: int,
+    plan_limits: Limits,
+    host_limits: Limits,
+    now: float,
+    cost_micro_rho: int | None = None,
 ) -> None:
     """Pass silently, or BudgetExceededError naming the first limit that the charge would break."""
-    by_plan = spent(db, now, plan_name)
-    check_charge(plan_limits, by_plan.rolling_24h_micro, by_plan.lifetime_micro, cost_micro)
-    by_all = spent(db, now)
-    check_charge(host_limits, by_all.rolling_24h_micro, by_all.lifetime_micro, cost_micro)
+    rho = cost_micro if cost_micro_rho is None else cost_micro_rho
+    for limits, by in ((plan_limits, spent(db, now, plan_name)), (host_limits, spent(db, now))):
+        check_charge(limits, by.rolling_24h_micro, by.lifetime_micro, cost_micro)
+        check_rho(limits, by.rolling_24h_micro_rho, by.lifetime_micro_rho, rho)
 
 
 def plan_limits(db: sqlite3.Connection, plan_name: str, stated: Limits) -> Limits:
     """What all versions of this plan's name allow: a version may lower a device's limits, never raise them."""
-    row = db.execute("SELECT rolling_24h, lifetime FROM plan_limits WHERE plan_name = ?", (plan_name,)).fetchone()
-    if row is None:
-        return stated
-    return stated.lowered_to(Limits(rolling_24h=row["rolling_24h"], lifetime=row["lifetime"]))
+    row = db.execute(
+        "SELECT rolling_24h, lifetime, rolling_24h_rho, lifetime_rho FROM plan_limits WHERE plan_name = ?", (plan_name,)
+    ).fetchone()
+    return stated if row is None else stated.lowered_to(Limits(**dict(row)))
 
 
 def remember_plan(db: sqlite3.Connection, sealed: SealedReport) -> RefusalReason | None:
@@ -86,8 +113,16 @@ def remember_plan(db: sqlite3.Connection, sealed: SealedReport) -> RefusalReason
         return RefusalReason.PLAN_CHANGED_WITHOUT_VERSION
     limits = plan_limits(db, sealed.plan_name, sealed.plan_limits)
     db.execute(
-        "INSERT OR REPLACE INTO plan_limits VALUES (?, ?, ?, ?)",
-        (sealed.plan_name, sealed.period_s, limits.rolling_24h, limits.lifetime),
+        "INSERT OR REPLACE INTO plan_limits (plan_name, period_s, rolling_24h, lifetime, rolling_24h_rho, "
+        "lifetime_rho) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            sealed.plan_name,
+            sealed.period_s,
+            limits.rolling_24h,
+            limits.lifetime,
+            limits.rolling_24h_rho,
+            limits.lifetime_rho,
+        ),
     )
     return None
 
@@ -126,7 +161,8 @@ def missing_micro(db: sqlite3.Connection) -> int:
 def mark_damaged(db: sqlite3.Connection, why: str, claimed_micro: int) -> None:
     """From here the budget counts as used up, until `reset`. The largest claim and the first reason stay.
 
-    What waits may have left the device in the life that this ledger does not remember: it is `resent` then.
+    What waits may have left the device in the life that this ledger does not remember: it is `resent` then; reports of
+    memoised metrics are given up, as of the last charge.
     """
     before = damage(db)
     if before is not None:
@@ -134,6 +170,7 @@ def mark_damaged(db: sqlite3.Connection, why: str, claimed_micro: int) -> None:
     for key, value in (("damage", why), ("claimed_micro_epsilon", min(claimed_micro, MAX_MICRO_EPSILON))):
         db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
     db.execute("UPDATE spool SET hand_overs = max(hand_overs, 1)")
+    memos.close(db, last_charge(db) or 0.0)
 
 
 def reset(db: sqlite3.Connection, now: float) -> int:
@@ -175,7 +212,8 @@ def why_not_again(earlier: sqlite3.Row, sealed: SealedReport) -> RefusalReason |
 def charge(db: sqlite3.Connection, sealed: SealedReport) -> None:
     """Book one report. The primary key refuses a second one for the same plan name and period."""
     db.execute(
-        "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO ledger (plan_name, period_start, plan_hash, micro_epsilon, charged_at, seal_id, sealed_by, "
+        "micro_rho) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             sealed.plan_name,
             sealed.period_start,
@@ -184,5 +222,6 @@ def charge(db: sqlite3.Connection, sealed: SealedReport) -> None:
             charge_time(sealed.sealed_at, last_charge(db)),
             sealed.seal_id,
             sealed.sealed_by,
+            sealed.micro_rho,
         ),
     )

@@ -4,7 +4,7 @@ Rules of this file: nothing is written and nothing is changed; no column that ho
 identity's seed is looked at, but for the id that is made of the seed. What is not certain is told against privacy:
 times of charges are rounded up and the export's own down, so that no window loses a charge; a report whose row is
 missing may have left; a cohort is told only where the round has proven all of it to this device (of a sum whose
-receipt was lost the collector only says how many are in it).
+receipt was lost, what it had confirmed of that very sum); a report that ever left unmasked is told as direct.
 What it does not do: keep to itself when the device took part; that is what a ledger is. It does not forget: after
 opting out and in again the charges of both lives are in it, under the name of the present one.
 """
@@ -21,7 +21,7 @@ from client_sdk.errors import PlanError
 
 _ENTRIES = """
 SELECT l.plan_hash, l.period_start, l.charged_at, l.micro_epsilon, g.outcome, g.left_device, g.resent, g.round_id,
-    g.contributors, g.roster_size, g.resent_contributors, s.hand_overs
+    g.contributors, g.roster_size, g.resent_contributors, g.delivery, s.hand_overs, s.direct_hand_overs
 FROM ledger l
 LEFT JOIN log g ON g.plan_name = l.plan_name AND g.period_start = l.period_start
 LEFT JOIN spool s ON s.plan_name = l.plan_name AND s.period_start = l.period_start
@@ -82,9 +82,10 @@ def _version_of(text: str | None) -> int | None:
 
 
 def _entry(row: sqlite3.Row) -> LedgerEntry:
-    outcome, left, resent = row["outcome"], row["left_device"], row["resent"]
+    outcome, left, resent, delivery = row["outcome"], row["left_device"], row["resent"], row["delivery"]
     if outcome is None and row["hand_overs"] is not None:
         outcome, left, resent = "waiting", row["hand_overs"] > 0, row["hand_overs"] > 1
+        delivery = "direct" if row["direct_hand_overs"] else "interactive"
     return LedgerEntry(
         plan=row["plan_hash"].hex(),
         period_start=row["period_start"],
@@ -94,6 +95,7 @@ def _entry(row: sqlite3.Row) -> LedgerEntry:
         # counted without having left: in a life that this folder does not remember
         left_device=left is None or bool(left) or outcome in COUNTED,
         resent=bool(resent),
+        delivery=delivery or "interactive",
         round=row["round_id"],
         cohort=_cohort(row),
     )

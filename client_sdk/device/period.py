@@ -48,9 +48,19 @@ class OpenPeriod:
         return self.end + self.plan.max_delay_s
 
     def seal(
-        self, now: float, entropy: Entropy, *, min_cohort: int, sealed_by: bytes, life: int | None
+        self,
+        now: float,
+        entropy: Entropy,
+        *,
+        min_cohort: int,
+        sealed_by: bytes,
+        life: int | None,
+        permanent: Mapping[str, int] | None = None,
     ) -> SealedReport:
-        """Perturb every metric once and give the report its place in the upload window."""
+        """Perturb every metric once and give the report its place in the upload window.
+
+        permanent: the answers that the device keeps, see `make_report`.
+        """
         from client_sdk.device.records import SealedReport
         from client_sdk.report import make_report, pack_vector
 
@@ -62,8 +72,9 @@ class OpenPeriod:
             plan_text=plan.text,
             period_start=self.start,
             period_s=plan.period_s,
-            report=pack_vector(make_report(plan, self.state, entropy), plan.bound),
-            micro_epsilon=plan.report_micro_epsilon,
+            report=pack_vector(make_report(plan, self.state, entropy, permanent or {}), plan.bound),
+            micro_epsilon=plan.plain_micro_epsilon,
+            micro_rho=plan.report_micro_rho,
             sealed_at=now,
             not_before=self.end + uniform(plan.upload_window_s, entropy),
             expires_at=self.expires_at(),
@@ -73,6 +84,7 @@ class OpenPeriod:
             seal_id=entropy(ID_BYTES),
             sealed_by=sealed_by,
             life=life,
+            memos=tuple(plan.memos.values()),
         )
 
 
@@ -85,4 +97,10 @@ def plan_limits(plan: Plan) -> Limits:
     """What the plan itself allows one device."""
     from client_sdk.accounting.budget import Limits
 
-    return Limits(None, plan.budget.rolling_24h_micro, plan.budget.lifetime_micro)
+    budget = plan.budget
+    return Limits(
+        rolling_24h=budget.rolling_24h_micro,
+        lifetime=budget.lifetime_micro,
+        rolling_24h_rho=budget.rolling_24h_micro_rho,
+        lifetime_rho=budget.lifetime_micro_rho,
+    )

@@ -3,7 +3,8 @@
 Rules of this file: what the host pinned (a hash, an operator's key) is asked of every plan that was fetched, each time
 a client begins, so a pin that comes with the app's next release counts too; a later version is held to
 `plan.successor` by every one that is held; it begins with the period after the one in which it was pinned. Without a
-pin the plan is the collector's own word, so one that hides nobody from the collector is refused.
+pin the plan is the collector's own word, so one that hides nobody from the collector is refused (unless the host allows
+its reports to leave unmasked).
 What it does not do: without a pin it cannot tell a collector's plan from an operator's; the host's limits hold then.
 """
 
@@ -30,11 +31,13 @@ class PlanPin:
     """What the host asks of a fetched plan. hash: SHA-256 of it, 32 bytes. key: who must have signed it, 32 bytes.
 
     min_cohort: fewest contributors of a sum that the device joins; without hash and key the plan must allow for them.
+    allow_direct: the plan may have every report leave unmasked; then it has no cohorts that could be too weak.
     """
 
     hash: bytes | None = None
     key: bytes | None = None
     min_cohort: int = 0
+    allow_direct: bool = False
 
     def refusal(self, plan: Plan, signature: bytes) -> RefusalReason | None:
         """Why this plan is not to be held, or None."""
@@ -42,6 +45,8 @@ class PlanPin:
             return RefusalReason.PLAN_NOT_PINNED
         if self.key is not None and not is_signed(plan, signature, self.key):
             return RefusalReason.PLAN_SIGNATURE
+        if plan.delivery.delivery == "direct":
+            return None if self.allow_direct else RefusalReason.DIRECT_NOT_ALLOWED
         return RefusalReason.PLAN_TOO_WEAK if self.hash is self.key is None and self._is_too_weak(plan) else None
 
     def _is_too_weak(self, plan: Plan) -> bool:

@@ -26,6 +26,8 @@ FIRST_RETRY_S = 2.0
 RETRY_S = 60.0
 """A collector that could not be asked may just be starting: soon again at first, then at this pace."""
 
+_REMEDIES = {RefusalReason.DIRECT_NOT_ALLOWED: ": where its reports may leave unmasked, pass allow_direct=True"}
+
 REFETCH_S = 3600.0
 """A collector that has answered, with a plan or with one that is refused, is asked again no sooner."""
 
@@ -44,6 +46,7 @@ class PlanChoice:
         self.given = given
         self.retry_at = float("-inf")
         self._failures = 0
+        self.refused = False  # the last plan that there was a word on
         self.refusal = RefusalReason.NO_PLAN  # why `to_begin` had none
         self._settings = settings
         self._clock = clock
@@ -52,11 +55,12 @@ class PlanChoice:
 
     def to_begin(self) -> Plan | None:
         """What to record under now, or None: readings are refused for `refusal` then. StorageError, PlanError."""
-        self.refusal = RefusalReason.NO_PLAN
+        self.refusal, self.refused = RefusalReason.NO_PLAN, False
         if self.given is not None:
-            if self._access.store().is_same_version(self.given):
+            refusal = self._refusal_of_given(self.given)
+            if refusal is None:
                 return self.given
-            self.refusal = RefusalReason.PLAN_CHANGED_WITHOUT_VERSION
+            self.refusal = refusal
             self._refuse(self.refusal)
             return None
         from client_sdk.device.pinning import held_plans, in_force, why_none_held
@@ -68,20 +72,33 @@ class PlanChoice:
             self._refuse(refusal)
         return in_force(held, self._clock())
 
+    def _refusal_of_given(self, plan: Plan) -> RefusalReason | None:
+        if plan.delivery.delivery == "direct" and not self._settings.allow_direct:
+            return RefusalReason.DIRECT_NOT_ALLOWED
+        same = self._access.store().is_same_version(plan)
+        return None if same else RefusalReason.PLAN_CHANGED_WITHOUT_VERSION
+
     def _pin(self) -> PlanPin:
         from client_sdk.device.pinning import PlanPin
 
-        return PlanPin(self._settings.plan_hash, self._settings.plan_key, self._settings.min_cohort)
+        settings = self._settings
+        return PlanPin(settings.plan_hash, settings.plan_key, settings.min_cohort, settings.allow_direct)
 
     def _refuse(self, reason: RefusalReason) -> None:
         self._recorder.count(reason.value)
         kept = "nothing is recorded" if self._recorder.plan is None else "the one before stays"
-        self._access.outages().begin(PLAN, f"refused ({reason.value}); {kept}")
+        self.refused = True
+        self._access.outages().begin(PLAN, f"refused ({reason.value}); {kept}{_REMEDIES.get(reason, '')}")
 
     @property
     def is_missing(self) -> bool:
         """Is there none to record under, although one could be fetched?"""
         return self.given is None and self._recorder.plan is None
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Is there none to record under because the one that there was is refused?"""
+        return self.refused and self._recorder.plan is None
 
     def wants_refetch(self, delivery: Delivery) -> bool:
         """Has the collector called the plan of a report one that is not open there, and was it not asked just now?"""
@@ -112,6 +129,6 @@ class PlanChoice:
             return None
         if self._failures:
             self._access.outages().end(COLLECTOR)
-        self._failures = 0
+        self._failures, self.refused = 0, False
         self._access.outages().end(PLAN)
         return plan

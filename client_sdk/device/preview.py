@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from client_sdk.device.engine import Engine
     from client_sdk.plan import Metric, Plan
 
+SHOWN = 1000
+"""Integers of a metric's example in text; a vector may have a million."""
+
 EXAMPLE = "EXAMPLE, drawn for this view only: never sent, and not the report that will be made"
 
 
@@ -109,7 +112,9 @@ def _report_lines(report: ReportPreview) -> list[str]:
         lines.append(f"  would not be made now: {report.refused}")
     lines.append(f"  {EXAMPLE}:")
     for metric in report.metrics:
-        numbers = " ".join(map(str, metric.example))
+        numbers = " ".join(map(str, metric.example[:SHOWN]))
+        if metric.elements > SHOWN:
+            numbers += f" and {metric.elements - SHOWN:,} more"
         lines.append(f"    {metric.name} ({metric.mechanism}, epsilon {metric.epsilon}): {numbers}")
     return lines
 
@@ -132,28 +137,31 @@ def _report(engine: Engine, period: OpenPeriod, raw: bytes) -> ReportPreview:
     """Perturb a copy of the period's state: its own must be drawn from once only, when it is sealed."""
     plan, now = period.plan, engine.clock()
     copy = OpenPeriod(plan, period.opened_at, PeriodState.load(plan, raw, period.start), period.start)
-    drawn = engine.sealer.perturb(copy, now)
+    drawn = engine.sealer.perturb(copy, now, keep=False)
     example = unpack_vector(drawn.report)
-    metrics = tuple(_metric(plan, metric, example) for metric in plan.metrics.values())
+    prices = engine.access.store().memo_prices(plan) if plan.memos else {}
+    metrics = tuple(
+        _metric(plan, metric, prices.get(name, metric.micro_epsilon), example) for name, metric in plan.metrics.items()
+    )
     return ReportPreview(
         plan.name,
         plan.version,
         plan.hash,
         period.start,
         period.end,
-        _epsilon(plan.report_micro_epsilon),
+        _epsilon(plan.plain_micro_epsilon + sum(prices.values())),
         plan.length,
-        _encoding(drawn, plan.bound),
+        _encoding(drawn, plan),
         metrics,
         _refused(engine, drawn, now),
         plan.sample_metrics,
     )
 
 
-def _metric(plan: Plan, metric: Metric, example: Sequence[int]) -> MetricPreview:
+def _metric(plan: Plan, metric: Metric, micro: int, example: Sequence[int]) -> MetricPreview:
     place = plan.slices[metric.name]
     part = tuple(example[place.start : place.stop + (metric.name in plan.counts)])
-    return MetricPreview(metric.name, metric.mechanism.name, _epsilon(metric.micro_epsilon), len(part), part)
+    return MetricPreview(metric.name, metric.mechanism.name, _epsilon(micro), len(part), part)
 
 
 def _refused(engine: Engine, drawn: SealedReport, now: float) -> str | None:
@@ -163,11 +171,15 @@ def _refused(engine: Engine, drawn: SealedReport, now: float) -> str | None:
     return None if reason is None else reason.value
 
 
-def _encoding(drawn: SealedReport, bound: int) -> str:
-    width = drawn.report[0]
+def _encoding(drawn: SealedReport, plan: Plan) -> str:
+    masked = "each is masked modulo 2^16, 2^32 or 2^64, whichever the cohort's sum needs"
+    bare = "they are as they stand here: the collector sees this very report"
+    way = bare if plan.delivery.delivery == "direct" else masked
+    if plan.delivery.fallback == "direct":
+        way += f"; without a cohort in time, and where the host allows it, {bare}"
     return (
-        f"each within +-{bound}, signed, little-endian, {width} byte(s); {len(drawn.report)} bytes with the width "
-        "before them; on the way each is masked modulo 2^16, 2^32 or 2^64, whichever the cohort's sum needs"
+        f"each within +-{plan.bound}, signed, little-endian, {drawn.report[0]} byte(s); {len(drawn.report)} bytes with "
+        f"the width before them; on the way {way}"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from client_sdk.accounting.budget import Limits, format_micro
+from client_sdk.accounting.memo import MemoCharge
 from client_sdk.report import report_digest, unpack_vector
 
 
@@ -16,6 +17,8 @@ class SealedReport:
     opened_at: when this process opened the period. min_cohort: the device's own floor for contributors.
     seal_id: names this sealing, so that a repeat after an unclear commit is recognised. sealed_by: names the
     process. life: how often the user had opted out when its readings were recorded; None where nobody could say.
+    micro_rho: its zero-concentrated loss in millionths; None: not known, taken to be micro_epsilon. memos: charged
+    beside micro_epsilon, at what their earlier reports make of it.
     """
 
     plan_name: str
@@ -35,11 +38,14 @@ class SealedReport:
     seal_id: bytes
     sealed_by: bytes
     life: int | None
+    micro_rho: int | None = None
+    memos: tuple[MemoCharge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingReport:
-    """A report in the spool, exactly as it will be sent (under masks). It is charged already.
+    """A report in the spool, exactly as it will be sent (under masks, unless its plan has it go direct). It is charged
+    already.
 
     resent: it may have left the device before. not_before: when it wants to leave.
     """
@@ -74,7 +80,8 @@ class LogEntry:
     """What became of one report. `digest` is SHA-256 of its bytes; round and cohort only where it was counted.
 
     resent_contributors: reports in its sum that had left their devices before, as proven to this one; None where the
-    round proved nothing. left_device: was it ever handed over, or may it have been?
+    round proved nothing. left_device: was it ever handed over, or may it have been? delivery: `direct` where it was
+    counted unmasked, or may have been; else `interactive`.
     """
 
     plan_name: str
@@ -90,6 +97,7 @@ class LogEntry:
     finished_at: float
     resent_contributors: int | None
     left_device: bool
+    delivery: str
 
     @property
     def epsilon(self) -> Decimal:

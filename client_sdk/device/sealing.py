@@ -11,7 +11,7 @@ import os
 import threading
 
 from client_sdk.device.period import ID_BYTES, OpenPeriod
-from client_sdk.errors import RefusalReason
+from client_sdk.errors import RefusalReason, StorageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,20 +108,47 @@ class Sealer:
         with self._lock:
             now = self._clock()
             self._recorder.turn(now)
-            for period in self._recorder.take_ended():
-                if period.expires_at() <= now:
-                    self._recorder.count(RefusalReason.EXPIRED.value)
-                else:
-                    self._unstored.append((self.perturb(period, now), period.readings))
+            self._perturb_ended(now)
             while len(self._unstored) > MAX_UNSTORED:
                 del self._unstored[0]
                 self._recorder.count(RefusalReason.STORAGE.value)
             self._store_sealed()
 
-    def perturb(self, period: OpenPeriod, now: float) -> SealedReport:
-        """The period as a report. Once for each period: another draw would be another answer."""
-        cohort = self._settings.min_cohort
-        return period.seal(now, self._entropy, min_cohort=cohort, sealed_by=self._sealed_by, life=self.life)
+    def _perturb_ended(self, now: float) -> None:
+        """Every one that is not too old. One whose permanent answers the store cannot give waits as it is."""
+        ended = self._recorder.take_ended()
+        try:
+            while ended:
+                if ended[0].expires_at() <= now:
+                    self._recorder.count(RefusalReason.EXPIRED.value)
+                else:
+                    self._unstored.append((self.perturb(ended[0], now), ended[0].readings))
+                del ended[0]
+        except StorageError:
+            for period in ended:
+                self._recorder.put_ended(period)
+            raise
+
+    def perturb(self, period: OpenPeriod, now: float, *, keep: bool = True) -> SealedReport:
+        """The period as a report. Once for each period: another draw would be another answer.
+
+        keep: have the store remember what memoised metrics answer for. Raises StorageError where there are some.
+        """
+        permanent = self._permanent(period, keep=keep) if period.plan.memos else None
+        return period.seal(
+            now,
+            self._entropy,
+            min_cohort=self._settings.min_cohort,
+            sealed_by=self._sealed_by,
+            life=self.life,
+            permanent=permanent,
+        )
+
+    def _permanent(self, period: OpenPeriod, *, keep: bool) -> dict[str, int]:
+        from client_sdk.report import memo_codes
+
+        codes = memo_codes(period.plan, period.state)
+        return self._access.store().memo_answers(period.plan, codes, self._settings.seal_key, self.life, keep=keep)
 
     def _store_sealed(self) -> None:
         while self._unstored:

@@ -9,11 +9,13 @@ report's fate (`delivery` does) and nothing about the protocol (`client_sdk.seca
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
-from client_sdk.device.transport import Stream
-from client_sdk.errors import AbortReason, RemoteProtocolError, TelemetryError
+from client_sdk.device.interfaces import Stream
+from client_sdk.device.spool import ConfirmedSum
+from client_sdk.errors import AbortReason, RemoteProtocolError, StorageError, TelemetryError
 from client_sdk.secagg.messages import (
     Advert,
     AlreadyCounted,
@@ -61,7 +63,8 @@ class Session:
 
     before_send(step): called before each message leaves; if it raises, the stream is broken off and the
     exception goes on. on_joined(total micro-epsilon): False ends the session. hand_over(): commits that the
-    report may leave; False ends the session. Both wait for the disk, so both are awaited, one after the other.
+    report may leave; False ends the session. on_confirm(sum): before the status of that sum is signed, so that its
+    sizes are known even if its receipt is lost. All wait for the disk, so all are awaited, one after the other.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Session:
         max_wait_s: float,
         on_joined: Callable[[int], Awaitable[bool]],
         hand_over: Callable[[], Awaitable[bool]],
+        on_confirm: Callable[[ConfirmedSum], Awaitable[None]],
         before_send: Callable[[str], object] | None = None,
     ) -> None:
         self._stream = stream
@@ -79,6 +83,7 @@ class Session:
         self._step_s = max_wait_s + STEP_ALLOWANCE_S
         self._on_joined = on_joined
         self._hand_over = hand_over
+        self._on_confirm = on_confirm
         self._before_send = before_send
         self._handed_over = False
 
@@ -123,4 +128,14 @@ class Session:
             if not await self._hand_over():
                 raise NoLongerWaitingError("the report is no longer in the spool")
             self._handed_over = True
+        if isinstance(message, Confirm):
+            await self._remember()
         await self._stream.send(message)
+
+    async def _remember(self) -> None:
+        said, resent = self._participant.confirmed, self._participant.resent_contributors
+        if said is None or resent is None:
+            return
+        # where the disk fails here, leaving would cost all others their round; and a receipt may come all the same
+        with contextlib.suppress(StorageError):
+            await self._on_confirm(ConfirmedSum(said.round_id, said.contributors, said.roster_size, resent))

@@ -49,6 +49,7 @@ class Settings:
     """A client's configuration after checking. Attributes are plain values; see `TelemetryClient` for meanings."""
 
     __slots__ = (
+        "allow_direct",
         "background",
         "can_upload",
         "client_certificate",
@@ -84,7 +85,11 @@ class Settings:
         max_epsilon_report: Amount | None,
         max_epsilon_24h: Amount | None,
         max_epsilon_lifetime: Amount | None,
+        max_rho_report: Amount | None,
+        max_rho_24h: Amount | None,
+        max_rho_lifetime: Amount | None,
         min_cohort: int | None,
+        allow_direct: bool,
         seal_key: bytes | None,
         background: bool,
         can_upload: Callable[[], bool] | None,
@@ -123,8 +128,16 @@ class Settings:
             if self.plan_hash is self.plan_key is None:
                 max_epsilon_report = FETCHED_PLAN_REPORT if max_epsilon_report is None else max_epsilon_report
                 min_cohort = FETCHED_PLAN_MIN_COHORT if min_cohort is None else min_cohort
-        self.host_limits = _limits(max_epsilon_report, max_epsilon_24h, max_epsilon_lifetime)
+        self.host_limits = _limits(
+            report=("max_epsilon_report", max_epsilon_report),
+            rolling_24h=("max_epsilon_24h", max_epsilon_24h),
+            lifetime=("max_epsilon_lifetime", max_epsilon_lifetime),
+            report_rho=("max_rho_report", max_rho_report),
+            rolling_24h_rho=("max_rho_24h", max_rho_24h),
+            lifetime_rho=("max_rho_lifetime", max_rho_lifetime),
+        )
         self.min_cohort = _min_cohort(min_cohort)
+        self.allow_direct = _boolean("allow_direct", allow_direct)
         self.seal_key = _seal_key(seal_key)
         if can_upload is not None and not callable(can_upload):
             raise ConfigurationError("can_upload: must be a function without arguments that returns True or False")
@@ -255,21 +268,17 @@ def _plan_key(value: bytes | str | os.PathLike[str] | None, *, plan_is_fetched: 
     return load_public_key(value, "plan_key")
 
 
-def _limits(report: Amount | None, rolling_24h: Amount | None, lifetime: Amount | None) -> Limits:
+def _limits(**given: tuple[str, Amount | None]) -> Limits:
+    """given: by the field of `Limits`, what the setting is called and its amount."""
     from client_sdk.accounting.budget import Limits, limit_to_micro
 
-    amounts = {
-        "max_epsilon_report": report,
-        "max_epsilon_24h": rolling_24h,
-        "max_epsilon_lifetime": lifetime,
-    }
     micro: dict[str, int | None] = {}
-    for name, amount in amounts.items():
+    for field, (name, amount) in given.items():
         try:
-            micro[name] = None if amount is None else limit_to_micro(amount)
+            micro[field] = None if amount is None else limit_to_micro(amount)
         except ConfigurationError as error:
             raise ConfigurationError(f"{name}: {error}") from None
-    return Limits(*micro.values())
+    return Limits(**micro)
 
 
 def _min_cohort(value: int | None) -> int:

@@ -43,6 +43,16 @@ class SpoolEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmedSum:
+    """A sum as a round's status proved it to this device, which has signed that; maybe it was stored."""
+
+    round_id: str
+    contributors: int
+    roster_size: int
+    resent_contributors: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """Who may work on this folder's spool, and until when."""
 
@@ -68,7 +78,8 @@ def insert(db: sqlite3.Connection, sealed: SealedReport) -> None:
         (sealed.plan_hash, sealed.plan_name, sealed.plan_text),
     )
     db.execute(
-        "INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?)",
+        "INSERT INTO spool (plan_name, period_start, plan_hash, report, micro_epsilon, sealed_at, expires_at, "
+        "not_before, min_cohort) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             sealed.plan_name,
             sealed.period_start,
@@ -164,18 +175,27 @@ def _give_up_where(
     return len(rows)
 
 
-def hand_over(db: sqlite3.Connection, key: tuple[str, int], *, resent: bool) -> bool:
+def hand_over(db: sqlite3.Connection, key: tuple[str, int], *, resent: bool, direct: bool = False) -> bool:
     """From now on the report may have left the device: every later attempt is `resent`.
 
-    resent: what this attempt's advert said. False: the report waits no more, or it has left meanwhile although
-    the advert calls it fresh (two attempts overlapped); then this one must not send it.
+    resent: what this attempt says. direct: it leaves unmasked. False: the report waits no more, or it has left
+    meanwhile although the attempt calls it fresh (two attempts overlapped); then this one must not send it.
     """
     changed = db.execute(
-        "UPDATE spool SET hand_overs = hand_overs + 1 WHERE plan_name = ? AND period_start = ? "
-        "AND (? OR hand_overs = 0)",
-        (*key, resent),
+        "UPDATE spool SET hand_overs = hand_overs + 1, direct_hand_overs = direct_hand_overs + ? "
+        "WHERE plan_name = ? AND period_start = ? AND (? OR hand_overs = 0)",
+        (direct, *key, resent),
     )
     return changed.rowcount == 1
+
+
+def confirm(db: sqlite3.Connection, key: tuple[str, int], held: ConfirmedSum) -> None:
+    """Remember the sum that this device is about to confirm: its sizes are known then, even if its receipt is lost."""
+    db.execute(
+        "UPDATE spool SET confirmed_round = ?, confirmed_contributors = ?, confirmed_roster = ?, confirmed_resent = ? "
+        "WHERE plan_name = ? AND period_start = ?",
+        (held.round_id, held.contributors, held.roster_size, held.resent_contributors, *key),
+    )
 
 
 def postpone(db: sqlite3.Connection, key: tuple[str, int], not_before: float, *, failed: bool) -> None:
@@ -202,13 +222,25 @@ def finish(
     contributors: int | None = None,
     roster_size: int | None = None,
     resent_contributors: int | None = None,
+    direct: bool = False,
 ) -> bool:
-    """Move a report from the spool to the log, where only its digest remains. False: it was not there."""
+    """Move a report from the spool to the log, where only its digest remains. False: it was not there.
+
+    direct: this attempt counted it, unmasked. Of one that a sum held already, that sum's sizes are those that this
+    device has confirmed, if it is that very sum. One that ever left unmasked is taken to be counted so.
+    """
     row = db.execute("SELECT * FROM spool WHERE plan_name = ? AND period_start = ?", key).fetchone()
     if row is None:
         return False
+    was_confirmed = round_id is not None and (round_id, contributors) == (
+        row["confirmed_round"],
+        row["confirmed_contributors"],
+    )
+    if was_confirmed and roster_size is None:
+        roster_size, resent_contributors = row["confirmed_roster"], row["confirmed_resent"]
+    direct = direct or row["direct_hand_overs"] > 0
     db.execute(
-        "INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *key,
             row["plan_hash"],
@@ -222,6 +254,7 @@ def finish(
             now,
             resent_contributors,
             row["hand_overs"] > 0,
+            "direct" if direct else "interactive",
         ),
     )
     db.execute("DELETE FROM spool WHERE plan_name = ? AND period_start = ?", key)

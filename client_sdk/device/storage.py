@@ -17,25 +17,26 @@ from contextlib import suppress
 from typing import Any
 
 from client_sdk.accounting.budget import Limits
-from client_sdk.device import forgetting, ledger, spool
+from client_sdk.device import forgetting, ledger, memos, spool
 from client_sdk.device.database import seed_of
 from client_sdk.device.files import Mirror, write_mirror
 from client_sdk.device.opening import compare, readable_mirror
-from client_sdk.device.records import LogEntry, SealedReport, WaitingReport
+from client_sdk.device.records import LogEntry, SealedReport
 from client_sdk.device.store_deletions import DeletionStore
+from client_sdk.device.store_memos import MemoStore
 from client_sdk.device.store_plans import PlanStore
+from client_sdk.device.store_spool import LEASE_S, SpoolStore
 from client_sdk.errors import BudgetExceededError, RefusalReason
 
-LEASE_S = 1800.0
-"""How long one process may work on the spool before others take over, in seconds."""
+__all__ = ["LEASE_S", "DeviceStore"]
 
 
 class _RollBackError(Exception):
     """Ends a transaction that was only tried; never leaves this file."""
 
 
-class DeviceStore(PlanStore, DeletionStore):
-    """The device's store in `data_dir`: its ledger and spool here, its plans and deletions in its bases."""
+class DeviceStore(SpoolStore, PlanStore, DeletionStore, MemoStore):
+    """The device's store in `data_dir`: its identity and ledger here; its spool, plans and deletions in its bases."""
 
     # --- identity -------------------------------------------------------------------------------------
 
@@ -72,12 +73,14 @@ class DeviceStore(PlanStore, DeletionStore):
             earlier = ledger.earlier_seal(db, sealed)
             if earlier is not None:
                 return ledger.why_not_again(earlier, sealed)
+            sealed = memos.priced(db, sealed)
             refused = self._refusal(db, sealed, host_limits)
             if refused is not None:
                 return refused
             total = ledger.total_micro(db)
             write_mirror(self.folder, Mirror(seed_of(db), total, total + sealed.micro_epsilon))
             ledger.charge(db, sealed)
+            memos.charge(db, sealed)
             spool.insert(db, sealed)
         return None
 
@@ -95,7 +98,15 @@ class DeviceStore(PlanStore, DeletionStore):
             return contradiction
         plan_limits = ledger.plan_limits(db, sealed.plan_name, sealed.plan_limits)
         try:
-            ledger.check(db, sealed.plan_name, sealed.micro_epsilon, plan_limits, host_limits, sealed.sealed_at)
+            ledger.check(
+                db,
+                sealed.plan_name,
+                sealed.micro_epsilon,
+                plan_limits,
+                host_limits,
+                sealed.sealed_at,
+                sealed.micro_rho,
+            )
         except BudgetExceededError as error:
             return error.reason
         return None
@@ -107,7 +118,7 @@ class DeviceStore(PlanStore, DeletionStore):
             if ledger.earlier_seal(db, sealed) is not None:
                 refused = RefusalReason.PERIOD_SEALED
             else:
-                refused = self._refusal(db, sealed, host_limits)
+                refused = self._refusal(db, memos.priced(db, sealed), host_limits)
             raise _RollBackError
         return refused
 
@@ -136,10 +147,15 @@ class DeviceStore(PlanStore, DeletionStore):
             return None if found is None else found[0]
 
     def note_collector_total(self, micro_epsilon: int) -> bool:
-        """What the collector has booked for this identity. False: more than we know of, so ours was rolled back."""
+        """What the collector has booked for this identity. False: more than has left here, so ours was rolled back.
+
+        What was charged and has not left cannot be in its total: counted as if it were, it would hide as much that a
+        restored ledger has forgotten.
+        """
         with self._transaction() as db:
-            if min(micro_epsilon, ledger.MAX_MICRO_EPSILON) > ledger.total_micro(db):
-                ledger.mark_damaged(db, "the collector has booked more than the ledger holds", micro_epsilon)
+            unsent = ledger.unsent_micro(db)
+            if min(micro_epsilon, ledger.MAX_MICRO_EPSILON) > ledger.total_micro(db) - unsent:
+                ledger.mark_damaged(db, "the collector has booked more than the ledger holds", micro_epsilon + unsent)
             return ledger.damage(db) is None
 
     def reset_ledger(self, now: float) -> int:
@@ -148,101 +164,6 @@ class DeviceStore(PlanStore, DeletionStore):
             total = ledger.reset(db, now)
         self._settle_mirror()
         return total
-
-    # --- the spool ------------------------------------------------------------------------------------
-
-    def waiting(self) -> int:
-        """Reports in the spool."""
-        with self._transaction() as db:
-            return spool.waiting(db)
-
-    def waiting_reports(self) -> list[WaitingReport]:
-        """The spool as the host may read it, oldest period first."""
-        with self._transaction() as db:
-            return spool.listing(db)
-
-    def give_up(self, key: tuple[str, int], reason: RefusalReason, now: float) -> None:
-        """Drop one report, counted; nothing is refunded."""
-        with self._transaction() as db:
-            spool.give_up(db, key, reason, now)
-
-    def next_due(self) -> float | None:
-        """When the next report wants to leave; None where none waits or the ledger is not to be believed."""
-        with self._transaction() as db:
-            return None if ledger.damage(db) is not None else spool.next_due(db)
-
-    def begin_run(
-        self, lease: spool.Lease, now: float, *, everything: bool, alive: spool.Alive
-    ) -> list[spool.SpoolEntry] | None:
-        """Expire what is too old, take the lease, return what is due. None: another process is at it."""
-        with self._transaction() as db:
-            spool.expire(db, now)
-            if ledger.damage(db) is not None:
-                return []
-            entries = spool.due(db, now, everything=everything)
-            if entries and not spool.take_lease(db, lease, now, LEASE_S, alive):
-                return None
-            return entries
-
-    def end_run(self, owner: bytes) -> None:
-        """Give the lease back."""
-        with self._transaction() as db:
-            spool.drop_lease(db, owner)
-
-    def hand_over(self, key: tuple[str, int], *, resent: bool) -> bool:
-        """Commit that the report may have left, before its first byte does. False: it waits no more, send nothing."""
-        with self._transaction() as db:
-            return spool.hand_over(db, key, resent=resent)
-
-    def finish(
-        self,
-        key: tuple[str, int],
-        outcome: str,
-        now: float,
-        *,
-        round_id: str | None = None,
-        contributors: int | None = None,
-        roster_size: int | None = None,
-        resent_contributors: int | None = None,
-    ) -> None:
-        """The report is done with: out of the spool, into the log, counted under `outcome`."""
-        with self._transaction() as db:
-            if spool.finish(
-                db,
-                key,
-                outcome,
-                now,
-                round_id=round_id,
-                contributors=contributors,
-                roster_size=roster_size,
-                resent_contributors=resent_contributors,
-            ):
-                spool.count(db, outcome)
-
-    def postpone(
-        self,
-        key: tuple[str, int],
-        not_before: float,
-        reason: str,
-        *,
-        failed: bool,
-        everything: bool = False,
-        cause: str | None = None,
-    ) -> None:
-        """Try again later, counted under `reason` (and `cause`); `everything`: the collector itself is out of reach."""
-        with self._transaction() as db:
-            spool.postpone(db, key, not_before, failed=failed)
-            if everything:
-                spool.postpone_all(db, not_before)
-            spool.count(db, reason)
-            if cause is not None:
-                spool.count(db, cause)
-
-    def withdraw(self, reason: RefusalReason, now: float) -> None:
-        """Drop everything that waits, counted, and open periods that were kept. Nothing is refunded."""
-        with self._transaction() as db:
-            spool.give_up_all(db, reason, now)
-            db.execute("DELETE FROM open_periods")
 
     # --- open periods, sealed with the host's key -----------------------------------------------------
 

@@ -13,14 +13,21 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from client_sdk.device import fork_gate
 from client_sdk.device.connections import FORKED_IN_UPLOAD
+from client_sdk.device.interfaces import (
+    CallFailedError,
+    Connection,
+    DirectStream,
+    MemoryTransport,
+    Stream,
+    TlsFailedError,
+    Transport,
+)
 from client_sdk.device.tls import TlsSettings
-from client_sdk.errors import TelemetryError, WireError
-from client_sdk.secagg.messages import CollectorMessage, ParticipantMessage
-from client_sdk.tls_faults import TlsFault
+from client_sdk.errors import WireError
 from client_sdk.wire import methods
 from client_sdk.wire.limits import MAX_COLLECTOR_MESSAGE_BYTES, MAX_PARTICIPANT_MESSAGE_BYTES
 from client_sdk.wire.messages import (
@@ -35,6 +42,18 @@ from client_sdk.wire.messages import (
     RenewResponse,
 )
 
+__all__ = [
+    "CallFailedError",
+    "Connection",
+    "DirectStream",
+    "GrpcTransport",
+    "MemoryTransport",
+    "Stream",
+    "TlsFailedError",
+    "Transport",
+    "import_grpc",
+]
+
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -43,89 +62,6 @@ GOODBYE_S = 1.0
 FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
 
 UNAVAILABLE = "unavailable"
-_OUT_OF_REACH = frozenset({"unavailable", "deadline_exceeded", "unknown", "internal", "unimplemented"})
-_LASTING = frozenset(
-    {"unauthenticated", "permission_denied", "invalid_argument", "failed_precondition", "unimplemented", "not_found"}
-)
-
-
-class CallFailedError(TelemetryError):
-    """A call failed. `status`: gRPC's word for it in lower case; the details are not kept."""
-
-    def __init__(self, status: str) -> None:
-        self.status = status
-        super().__init__(f"the other end could not be asked ({status})")
-
-    @property
-    def out_of_reach(self) -> bool:
-        """Would any other call fail alike?"""
-        return self.status in _OUT_OF_REACH
-
-    @property
-    def lasting(self) -> bool:
-        """Is the same call likely to be refused for long?"""
-        return self.status in _LASTING
-
-
-class TlsFailedError(CallFailedError):
-    """The other end's certificate does not hold; nothing was sent. `status`: tls_expired, tls_authority, ..."""
-
-    def __init__(self, fault: TlsFault) -> None:
-        super().__init__(f"tls_{fault.value}")
-        self.fault = fault
-
-    @property
-    def out_of_reach(self) -> bool:
-        """Any other call would fail alike."""
-        return True
-
-
-class Stream(Protocol):
-    """One participant's stream."""
-
-    async def send(self, message: ParticipantMessage) -> None:
-        """Hand one message to the network. Raises CallFailedError."""
-
-    async def receive(self) -> CollectorMessage | None:
-        """The next message, None when the collector has ended the stream. CallFailedError, WireError."""
-
-    async def close(self) -> None:
-        """Say goodbye; never raises."""
-
-    def cancel(self) -> None:
-        """Break the stream off."""
-
-
-class Connection(Protocol):
-    """An open channel to one collector, or to a registrar (`enrol` and `renew`)."""
-
-    async def enrol(self, request: EnrolRequest) -> EnrolResponse:
-        """Trade a token for a certificate. Raises CallFailedError, WireError."""
-
-    async def renew(self, request: RenewRequest) -> RenewResponse:
-        """A later certificate for the last one. Raises CallFailedError, WireError."""
-
-    async def get_plan(self, request: GetPlanRequest) -> GetPlanResponse:
-        """Fetch a plan. Raises CallFailedError, WireError."""
-
-    async def delete(self, request: DeleteRequest) -> DeleteResponse:
-        """Have an identity forgotten. Raises CallFailedError, WireError."""
-
-    def participate(self) -> Stream:
-        """Open a participant's stream."""
-
-
-class Transport(Protocol):
-    """Makes connections. The test helpers' in-memory collector is another one."""
-
-    def connect(self) -> Any:
-        """An async context manager that yields a Connection."""
-
-
-class MemoryTransport(Transport, Protocol):
-    """Collector and registrar of the test helpers, in this process."""
-
-    registrar_key: bytes
 
 
 def import_grpc() -> Any:
@@ -236,21 +172,28 @@ class _GrpcConnection:
         return method.response_from_wire(answer)
 
     def participate(self) -> Stream:
-        return _GrpcStream(self._channel.stream_stream(methods.PARTICIPATE)(), self._failure)
+        return self._stream(methods.PARTICIPATE_METHOD)
+
+    def deliver(self) -> DirectStream:
+        return self._stream(methods.DELIVER_METHOD)
+
+    def _stream(self, method: methods.Method[Request, Response]) -> _GrpcStream[Request, Response]:
+        return _GrpcStream(self._channel.stream_stream(method.path)(), method, self._failure)
 
 
-class _GrpcStream:
+class _GrpcStream(Generic[Request, Response]):
     """Converts here, not in gRPC's deserializers, which would log a traceback and hand on None."""
 
-    def __init__(self, call: Any, failure: Failure) -> None:
+    def __init__(self, call: Any, method: methods.Method[Request, Response], failure: Failure) -> None:
         self._call = call
+        self._method = method
         self._failure = failure
         self._answered = False
 
-    async def send(self, message: ParticipantMessage) -> None:
+    async def send(self, message: Request) -> None:
         from grpc import RpcError
 
-        data = methods.PARTICIPATE_METHOD.request_to_wire(message)
+        data = self._method.request_to_wire(message)
         try:
             await self._call.write(data)
         except RpcError as error:
@@ -258,7 +201,7 @@ class _GrpcStream:
         except asyncio.InvalidStateError:  # the collector has ended the stream meanwhile
             raise await self._failed(await self._status()) from None
 
-    async def receive(self) -> CollectorMessage | None:
+    async def receive(self) -> Response | None:
         from grpc import RpcError, aio
 
         try:
@@ -268,7 +211,7 @@ class _GrpcStream:
         except asyncio.InvalidStateError:
             raise await self._failed(await self._status()) from None
         self._answered = True
-        return None if data is aio.EOF else methods.PARTICIPATE_METHOD.response_from_wire(data)
+        return None if data is aio.EOF else self._method.response_from_wire(data)
 
     async def close(self) -> None:
         from grpc import RpcError

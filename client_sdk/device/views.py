@@ -22,7 +22,8 @@ class BudgetView:
     report_micro: what one report of the current plan costs (None before there is a plan). rolling_24h_micro,
     lifetime_micro: spent on this plan's name. all_*: spent on all plan names of the folder. left_*: what may
     still be spent under the plan's limits and the host's own (None: no such limit). damaged: why the budget
-    counts as used up, or None.
+    counts as used up, or None. *_micro_rho: the same in zero-concentrated loss, millionths. report_delta: what the
+    report's epsilon holds up to, 0 but for Gaussian noise; None before there is a plan.
     """
 
     report_micro: int | None
@@ -33,6 +34,12 @@ class BudgetView:
     left_24h_micro: int | None
     left_lifetime_micro: int | None
     damaged: str | None = None
+    report_micro_rho: int | None = None
+    rolling_24h_micro_rho: int = 0
+    lifetime_micro_rho: int = 0
+    left_24h_micro_rho: int | None = None
+    left_lifetime_micro_rho: int | None = None
+    report_delta: Decimal | None = None
 
     @property
     def report(self) -> Decimal | None:
@@ -76,6 +83,16 @@ def budget_view(store: DeviceStore, plan: Plan | None, host: Limits, now: float)
         _left(damaged, *window),
         _left(damaged, *ever),
         damaged,
+        None if plan is None else plan.report_micro_rho,
+        by_plan.rolling_24h_micro_rho,
+        by_plan.lifetime_micro_rho,
+        _left(
+            damaged,
+            (own.rolling_24h_rho, by_plan.rolling_24h_micro_rho),
+            (host.rolling_24h_rho, by_all.rolling_24h_micro_rho),
+        ),
+        _left(damaged, (own.lifetime_rho, by_plan.lifetime_micro_rho), (host.lifetime_rho, by_all.lifetime_micro_rho)),
+        None if plan is None else plan.report_delta,
     )
 
 

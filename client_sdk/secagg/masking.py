@@ -11,6 +11,7 @@ that a device that only records never loads it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ Mask = tuple[bytes, int]
 _ZERO_NONCE: Final = CTR(bytes(16))
 # Keystream is made a block at a time: it stays in the cache, and a long vector needs no second long buffer.
 _BLOCK_BYTES: Final = 256 * 1024
+_MANY: Final = 1 << 14
 _ZEROS: Final = bytes(_BLOCK_BYTES)
 
 
@@ -72,6 +74,16 @@ def from_ring(vector: Ring) -> list[int]:
     signed = vector.view(vector.dtype.str.replace("u", "i"))
     totals: list[int] = signed.tolist()
     return totals
+
+
+def largest(values: array[int]) -> int:
+    """The largest size of a signed 64-bit integer of these, at least one; numpy is not loaded for a few of them."""
+    if len(values) < _MANY:
+        return max(abs(max(values)), abs(min(values)))
+    import numpy as np
+
+    signed = np.frombuffer(values, np.int64)
+    return max(abs(int(signed.max())), abs(int(signed.min())))
 
 
 def zero_ring(length: int, bits: int) -> Ring:

@@ -92,6 +92,7 @@ class Participant:
         self.joined: Joined | None = None
         self.roster_size: int | None = None
         self.resent_contributors: int | None = None  # as proven by the status that was confirmed
+        self.confirmed: Receipt | None = None  # of the sum that this status is about
 
     def hello(self) -> Hello:
         """The first message of the stream; once, or LocalProtocolError."""
@@ -115,6 +116,7 @@ class Participant:
             self.roster_size = message.size
         elif isinstance(message, SurvivorStatus):
             self.resent_contributors = message.resent_survivors
+            self.confirmed = self._state.receipt if isinstance(self._state, states.AwaitingUnmask) else None
         return replies
 
     @property
@@ -136,12 +138,12 @@ def _check_certificate(certificate: bytes, registrar_key: bytes, identity: Ident
 def _checked_vector(vector: Sequence[int], rules: RoundRules) -> array[int]:
     # An array of C integers takes no float, stays small at 100,000 elements and has no values in its errors here.
     try:
-        packed = array("q", vector)
+        packed = vector[:] if isinstance(vector, array) and vector.typecode == "q" else array("q", vector)
     except (TypeError, OverflowError):
         raise LocalProtocolError("the report's elements are not 64-bit integers") from None
     if len(packed) != rules.length or rules.length < 1:
         raise LocalProtocolError(f"the report has {len(packed)} elements, the plan {rules.length}")
-    if max(packed) > rules.bound or min(packed) < -rules.bound:
+    if masking.largest(packed) > rules.bound:
         raise LocalProtocolError("an element of the report lies outside the plan's bound")
     return packed
 
