@@ -11,9 +11,12 @@ What this does not do: it never clips, rounds or normalises an estimate.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
 
 from client_sdk.mechanisms import Answer, Estimate
 from client_sdk.mechanisms.categories import ABSENT
@@ -49,7 +52,9 @@ class Combined:
 class Pool:
     """Totals and contributors of one metric of one plan version, added up round by round.
 
-    reports: those included that do not hold the metric; largest: how many of them the largest round added up.
+    periods: contributors of each. reports: those included that do not hold the metric; largest: how many of them the
+    largest round added up, where direct sums, whose reports were judged one by one, count as one. direct: contributors
+    that came unmasked.
     """
 
     metric: Metric
@@ -57,8 +62,18 @@ class Pool:
     contributors: int = 0
     reports: int = 0
     largest: int = 0
+    direct: int = 0
+    periods: Counter[int] = field(default_factory=Counter)
 
-    def add(self, totals: Sequence[int], contributors: int, reports: int = 0) -> None:
+    def add(
+        self,
+        totals: Sequence[int],
+        contributors: int,
+        reports: int = 0,
+        *,
+        direct: bool = False,
+        period_start: int = 0,
+    ) -> None:
         """Add one released sum; see `ReleasedSum`. Raises ValueError where it is not one of this metric."""
         if len(totals) != self.metric.mechanism.length or contributors < 0:
             raise ValueError(
@@ -68,12 +83,33 @@ class Pool:
         before = self.totals or [0] * len(totals)
         self.totals = [a + b for a, b in zip(before, totals, strict=True)]
         self.contributors += contributors
+        self.periods[period_start] += contributors
         self.reports += max(reports, contributors)
-        self.largest = max(self.largest, reports, contributors)
+        self.largest = max(self.largest, *((min(contributors, 1),) if direct else (reports, contributors)))
+        self.direct += contributors * direct
 
     def estimate(self) -> Estimate:
         """Decode what has been added up so far."""
-        return metric_estimate(self.metric, self.totals, self.contributors)
+        estimate = metric_estimate(self.metric, self.totals, self.contributors)
+        if self.metric.memo is None or self.contributors == 0:
+            return estimate
+        return _remembered(estimate, [count for count in self.periods.values() if count])
+
+
+def _remembered(estimate: Estimate, contributors: Sequence[int]) -> Estimate:
+    """Over several periods of a memoised metric, errors that hold although a device's noise is the same in each.
+
+    contributors: of each period. Whatever correlation there is, the deviation of a sum is at most the sum of the
+    periods' deviations, and each of them goes with the root of its contributors.
+    """
+    if len(contributors) < 2:
+        return estimate
+    wider = math.fsum(map(math.sqrt, contributors)) / math.sqrt(sum(contributors))
+    errors, population = (
+        tuple(None if error is None else wider * error for error in listed)
+        for listed in (estimate.standard_errors, estimate.population_errors)
+    )
+    return Estimate(estimate.values, errors, estimate.contributors, population)
 
 
 def pool_sums(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> dict[tuple[bytes, str], Pool]:
@@ -83,7 +119,8 @@ def pool_sums(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> dict[
         key = (row.plan_hash, row.metric)
         if key not in pools:
             pools[key] = Pool(plans[row.plan_hash].metrics[row.metric])
-        pools[key].add(row.totals, row.contributors, row.reports)
+        is_direct = row.delivery == "direct"
+        pools[key].add(row.totals, row.contributors, row.reports, direct=is_direct, period_start=row.period_start)
     return pools
 
 
@@ -205,9 +242,33 @@ def _combined_quantiles(pools: Sequence[Pool], labels: tuple[str, ...]) -> Estim
     return quantiles_of(mixed, pools[-1].metric.quantiles)
 
 
+# --- vectors ----------------------------------------------------------------------------------------
+
+
+def _combined_vector(pools: Sequence[Pool], labels: tuple[str, ...]) -> Estimate:
+    """Means by coordinate, weighted by contributors; all versions have as many coordinates (`plan.names`)."""
+    single = _single(pools, labels)
+    if single is not None:
+        return single
+    if any(pool.metric.mechanism.length != len(labels) for pool in pools):
+        raise ValueError(f"metric {pools[0].metric.name!r}: versions with vectors of different dimensions")
+    n = sum(pool.contributors for pool in pools)
+    parts = [(pool.contributors / n, _columns(pool.estimate())) for pool in pools]
+    columns = (np.array([part[i] for _, part in parts], np.float64) for i in range(3))
+    shares = np.array([share for share, _ in parts])[:, None]
+    values, errors, population = columns
+    return Estimate(
+        tuple((shares * values).sum(axis=0).tolist()),
+        tuple(np.sqrt(((shares * errors) ** 2).sum(axis=0)).tolist()),
+        n,
+        tuple(np.sqrt(((shares * population) ** 2).sum(axis=0)).tolist()),
+    )
+
+
 _COMBINE: Final[Mapping[Answer, Callable[[Sequence[Pool], tuple[str, ...]], Estimate]]] = {
     "counts": _combined_counts,
     "mean": _combined_mean,
     "optional_mean": _combined_ratio,
     "quantiles": _combined_quantiles,
+    "vector": _combined_vector,
 }

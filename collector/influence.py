@@ -22,6 +22,7 @@ from client_sdk.mechanisms.pure import CountEstimate
 if TYPE_CHECKING:
     from client_sdk.mechanisms.optional import OptionalNumber, RatioParts
     from client_sdk.mechanisms.quantiles import Quantiles
+    from client_sdk.mechanisms.vector import VectorMechanism
     from collector.combination import Pool
 
 
@@ -63,20 +64,20 @@ def _most(figures: Iterable[float | None]) -> float | None:
 # --- counts -----------------------------------------------------------------------------------------
 
 
-def _law(mechanism: Decoder) -> tuple[float, float] | None:
+def law_of(mechanism: Decoder) -> tuple[float, float] | None:
     """p and q of what supports a label; None where counts are not made from such supports (smoothed ones)."""
     nobody = mechanism.estimate([0] * mechanism.length, 0)
     return (nobody.p, nobody.q) if isinstance(nobody, CountEstimate) else None
 
 
 def _counts_influence(pool: Pool, estimate: Estimate) -> float | None:  # noqa: ARG001 - whoever else reports
-    law = _law(pool.metric.mechanism)
+    law = law_of(pool.metric.mechanism)
     return None if law is None else max(1 - law[1], law[1]) / (law[0] - law[1])
 
 
 def _counts_reach(pool: Pool, estimate: Estimate) -> float | None:  # noqa: ARG001
     """A label is supported by none .. all reports of the round."""
-    law = _law(pool.metric.mechanism)
+    law = law_of(pool.metric.mechanism)
     return None if law is None else pool.largest / (law[0] - law[1])
 
 
@@ -113,18 +114,32 @@ def _furthest(mechanism: Mechanism, reports: int, sign: int) -> int:
     return sign * inside
 
 
+# --- a vector --------------------------------------------------------------------------------------
+
+
+def _vector_influence(pool: Pool, estimate: Estimate) -> float | None:
+    """Of any coordinate: from anywhere in the clipping ball to the farthest value that a report can hold."""
+    mechanism = cast("VectorMechanism", pool.metric.mechanism)
+    return float(mechanism.unit) * (mechanism.bound + mechanism.levels) / estimate.contributors
+
+
+def _vector_reach(pool: Pool, estimate: Estimate) -> float | None:
+    mechanism = cast("VectorMechanism", pool.metric.mechanism)
+    return 2.0 * float(mechanism.unit) * mechanism.bound * min(pool.largest / estimate.contributors, 1.0)
+
+
 # --- a ratio: the mean over those that had a reading --------------------------------------------------
 
 
 def _ratio_influence(pool: Pool, estimate: Estimate) -> float | None:
     """One report can hold the number that lies farthest off, and either bit. None where the rest has no mean."""
-    parts = _corners(cast("OptionalNumber", pool.metric.mechanism), 1)
+    parts = corners(cast("OptionalNumber", pool.metric.mechanism), 1)
     return _ratio_move(estimate, [(float(part.excess + part.absent * part.count), float(part.count)) for part in parts])
 
 
 def _ratio_reach(pool: Pool, estimate: Estimate) -> float | None:
     """The round's part may have been at one end of what is plausible and be at another. None: by any amount."""
-    parts = _corners(cast("OptionalNumber", pool.metric.mechanism), pool.largest)
+    parts = corners(cast("OptionalNumber", pool.metric.mechanism), pool.largest)
     return _ratio_move(
         estimate,
         [
@@ -135,7 +150,7 @@ def _ratio_reach(pool: Pool, estimate: Estimate) -> float | None:
     )
 
 
-def _corners(mechanism: OptionalNumber, reports: int) -> list[RatioParts]:
+def corners(mechanism: OptionalNumber, reports: int) -> list[RatioParts]:
     """The sums at the ends of what `reports` reports can give, decoded: both decode in a straight line."""
     cells = [_furthest(mechanism.inner, reports, sign) for sign in (-1, 1)]
     return [mechanism.parts([cell, bits], reports) for cell in cells for bits in (0, reports)]
@@ -153,24 +168,29 @@ def _ratio_move(estimate: Estimate, steps: Sequence[tuple[float, float]]) -> flo
 
 
 def _quantiles_influence(pool: Pool, estimate: Estimate) -> float | None:
-    """As far as a quantile moves when the share of readings below any value does, by what one report can do to it.
+    return quantiles_influence(pool, estimate, 1)
+
+
+def quantiles_influence(pool: Pool, estimate: Estimate, reports: int) -> float | None:
+    """As far as a quantile moves when the share of readings below any value does, by what so many reports can do to it.
 
     Of the counts that the share is a sum of, one report supports at most all, or as many as it has ones.
     """
     inner = cast("Quantiles", pool.metric.mechanism).inner
-    law = _law(inner)
+    law = law_of(inner)
     if law is None or not isinstance(inner, CategoricalMechanism):
         return None
     (p, q), k = law, inner.k
     ones = inner.ones if inner.ones is not None and inner.length == k else k
     count = max(ones * (1 - q), (k - ones) * q if ones < k else k * q) / (p - q)
-    return _shift(estimate, count, 1.0 if not pool.metric.optional else count)
+    readings = 1.0 if not pool.metric.optional else count
+    return _shift(estimate, reports * count, reports * readings)
 
 
 def _quantiles_reach(pool: Pool, estimate: Estimate) -> float | None:
     """The same for all reports of the round: each label supported by none .. all of them."""
     inner = cast("Quantiles", pool.metric.mechanism).inner
-    law = _law(inner)
+    law = law_of(inner)
     if law is None or not isinstance(inner, CategoricalMechanism):
         return None
     count = inner.k * pool.largest / (law[0] - law[1])
@@ -180,13 +200,14 @@ def _quantiles_reach(pool: Pool, estimate: Estimate) -> float | None:
 def _shift(estimate: Estimate, below: float, readings: float) -> float | None:
     """How far quantiles move when the count below a value moves by `below`, and that of all readings by `readings`.
 
-    a/b moves by at most (below + readings) / b. At most the range: no quantile leaves it.
+    a/b moves by at most (below + readings) / (b - readings) when these go. At most the range: no quantile leaves it.
     """
     if not isinstance(estimate, QuantileEstimate) or estimate.distribution is None or not estimate.distribution.cdf:
         return None
     distribution = estimate.distribution
     width = distribution.edges[-1] - distribution.edges[0]
-    if distribution.weight <= 0 or (share := (below + readings) / distribution.weight) >= 1:
+    left = distribution.weight - readings
+    if left <= 0 or (share := (below + readings) / left) >= 1:
         return width
     asked = estimate.quantiles
     moved = [min(max(q + sign * share, _NEAR_END), 1 - _NEAR_END) for sign in (-1, 0, 1) for q in asked]
@@ -204,10 +225,12 @@ _INFLUENCE: Final[Mapping[Answer, _Figure]] = {
     "mean": _mean_influence,
     "optional_mean": _ratio_influence,
     "quantiles": _quantiles_influence,
+    "vector": _vector_influence,
 }
 _REACH: Final[Mapping[Answer, _Figure]] = {
     "counts": _counts_reach,
     "mean": _mean_reach,
     "optional_mean": _ratio_reach,
     "quantiles": _quantiles_reach,
+    "vector": _vector_reach,
 }

@@ -26,12 +26,14 @@ CLOCK_SKEW_S: Final = 300
 """How far a device's clock may run ahead of the collector's."""
 
 
-def check_hello(hello: Hello, plan: Plan | None, now: float) -> None:
+def check_hello(hello: Hello, plan: Plan | None, now: float, *, direct: bool = False) -> None:
     """May this report still be counted under this plan? `plan` is the one that `hello.plan_hash` names, if any.
+
+    direct: it comes unmasked.
 
     A period may be sealed, and so sent, before it ends; its start may lie CLOCK_SKEW_S ahead. It is taken until
     its end + `max_delay`, that second excluded. Raises RejectionError: MALFORMED, UNKNOWN_PLAN,
-    PERIOD_NOT_STARTED or PERIOD_TOO_OLD.
+    WRONG_DELIVERY (the plan's reports do not come this way), PERIOD_NOT_STARTED or PERIOD_TOO_OLD.
     """
     _require(len(hello.plan_hash) == DIGEST_BYTES, "plan_hash")
     if plan is None or plan.hash != hello.plan_hash:
@@ -39,6 +41,8 @@ def check_hello(hello: Hello, plan: Plan | None, now: float) -> None:
     _require(is_valid_public_key(hello.identity_key), "identity_key")
     _require(len(hello.report_id) == REPORT_ID_BYTES, "report_id")
     _require(plan.period_start(hello.period_start) == hello.period_start, "period_start")
+    if not (plan.delivery.takes_direct if direct else plan.delivery.delivery != "direct"):
+        raise RejectionError(RejectionReason.WRONG_DELIVERY)
     if hello.period_start > now + CLOCK_SKEW_S:
         raise RejectionError(RejectionReason.PERIOD_NOT_STARTED)
     if now >= expires_at(plan, hello.period_start):

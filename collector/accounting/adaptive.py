@@ -20,6 +20,7 @@ from collector.accounting.allowance import spent_by_name
 from collector.accounting.exposure import Exposure, Plans, exposed_by_plan
 from collector.accounting.grid import grid_for, rounded_down
 from collector.accounting.losses import central_pair
+from collector.accounting.memoised import MEMOISED
 
 
 def is_adaptive(ledger: Ledger, rows: Sequence[Exposure]) -> bool:
@@ -50,7 +51,11 @@ def filtered(ledger: Ledger, rows: Sequence[Exposure], plans: Plans, delta: floa
 @lru_cache(maxsize=4096)
 def single(loss: PrivacyLoss, n_h: int, share: Fraction) -> float:
     """Of one sum, at `share` of delta for each micro-epsilon."""
-    return min(float(loss.epsilon), central_pair(loss, n_h).epsilon(float(share * loss.micro_epsilon)))
+    if loss.mechanism == MEMOISED:  # it has no share: what it costs is not one report's
+        return float(loss.epsilon)
+    delta = share * loss.micro_epsilon
+    central = central_pair(loss, n_h).epsilon(float(delta))
+    return min(float(loss.epsilon), central) if Fraction(loss.delta) <= delta else central
 
 
 def _shares(ledger: Ledger, plans: Plans) -> Mapping[str, Fraction]:
@@ -80,5 +85,6 @@ def share_of_delta(plan: Plan, lifetime_micro: int, place: int) -> Fraction:
     """Of one micro-epsilon of one loss in a sum, of the plan's name that came `place`-th, 1 first."""
     if lifetime_micro == 0:
         return Fraction(0)
-    in_a_sum = sum(loss.micro_epsilon for metric in plan.metrics.values() for loss in metric.losses)
-    return Fraction(plan.report_micro_epsilon, 2**place * lifetime_micro * in_a_sum)
+    shared = [metric for metric in plan.metrics.values() if metric.memo is None]
+    in_a_sum = sum(loss.micro_epsilon for metric in shared for loss in metric.losses)
+    return Fraction(plan.plain_micro_epsilon, 2**place * lifetime_micro * in_a_sum) if shared else Fraction(0)

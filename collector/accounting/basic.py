@@ -69,6 +69,52 @@ class FleetHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceHistory:
+    """One device in one window. history: its place among those beside it; micro_epsilon: the plain sum of its own.
+
+    least: contributors of the smallest sum that it was in, None where it was in none.
+    """
+
+    device_id: str
+    history: int
+    reports: int
+    micro_epsilon: int
+    least: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWindow:
+    """The histories of a window, and which device has which."""
+
+    histories: tuple[FleetHistory, ...]
+    devices: tuple[DeviceHistory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpend:
+    """What a device's reports under one plan have cost. plan: its hash, 64 hexadecimal digits.
+
+    last_period_start: of the last report that still has a row of its own, None where none has.
+    """
+
+    plan: str
+    micro_epsilon: int
+    last_period_start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EveryDevice:
+    """A fleet as of one moment, device by device.
+
+    plan_spends: by device; what they leave of a lifetime is spent for nobody knows what.
+    """
+
+    spendings: tuple[DeviceSpending, ...]
+    plan_spends: Mapping[str, tuple[PlanSpend, ...]]
+    windows: Mapping[str, FleetWindow]
+
+
+@dataclass(frozen=True, slots=True)
 class Distribution:
     """Smallest, middle and largest lifetime over devices; the median of an even number is rounded up."""
 

@@ -6,6 +6,7 @@ What it does not do: it does not renormalise away the tails. Whoever uses a wind
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,8 @@ LOG_OUTSIDE: Final = 46.0
 """Each end of a window leaves out at most e^-46 = 1.1e-20."""
 
 OUTSIDE: Final = 2.0 * math.exp(-LOG_OUTSIDE)
+
+_FEW: Final = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +60,29 @@ def binomial(count: int, probability: float) -> Window:
     return Window(first, masses / masses.sum(), 0.0 if last - first == count else OUTSIDE)
 
 
-def bernstein(variance: float, largest: float) -> float:
-    """How far a sum of that variance, of terms within `largest` of their means, strays but for OUTSIDE."""
-    return math.sqrt(2.0 * variance * LOG_OUTSIDE) + 2.0 * largest * LOG_OUTSIDE / 3.0
+def binomials(first: int, last: int, probability: float) -> Iterator[Window]:
+    """Bin(count, probability) for count = first ... last in turn, each from the one before by one more draw.
+
+    On one window, so wide that what has ever left it is at most OUTSIDE: masses are too small by that, and wrong by
+    some 1e-16 of themselves a step. Raises ValueError as `binomial` does.
+    """
+    start = binomial(first, probability)
+    log_outside = LOG_OUTSIDE + math.log(last - first + 1)
+    reach = bernstein(last * probability * (1.0 - probability), 1.0, log_outside)
+    lowest = max(0, min(start.first, math.floor(first * probability - reach)))
+    highest = min(last, max(start.last, math.ceil(last * probability + reach)))
+    masses = np.zeros(highest - lowest + 1)
+    masses[start.first - lowest : start.last - lowest + 1] = start.masses
+    for _ in range(first, last + 1):
+        yield Window(lowest, masses, OUTSIDE)
+        up = probability * masses[:-1]
+        masses = (1.0 - probability) * masses
+        masses[1:] += up
+
+
+def bernstein(variance: float, largest: float, log_outside: float = LOG_OUTSIDE) -> float:
+    """How far a sum of that variance, of terms within `largest` of their means, strays, but for 2 e^-log_outside."""
+    return math.sqrt(2.0 * variance * log_outside) + 2.0 * largest * log_outside / 3.0
 
 
 def lower_ends(window: Window, limit: int) -> Window:
@@ -76,7 +99,9 @@ def lower_ends(window: Window, limit: int) -> Window:
     mean = float(cells @ window.masses)
     deviation = math.sqrt(float((cells - mean) ** 2 @ window.masses))
     reach = min(6.0, 2.0 + limit / 4.0)
-    core = mean + deviation * np.linspace(-reach, reach / 2.0, limit - 1)
+    # Of very few, most stand just below where most of the mass is.
+    ends = (-reach, reach / 2.0) if limit > _FEW else (-1.2 - limit / 4.0, 0.3 * (limit - 3))
+    core = mean + deviation * np.linspace(*ends, limit - 1)
     starts = np.unique(np.concatenate(([0.0], np.clip(np.floor(core), 0.0, cells[-1])))).astype(np.int64)
     masses = np.zeros_like(window.masses)
     masses[starts] = np.add.reduceat(window.masses, starts)

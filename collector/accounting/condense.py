@@ -115,14 +115,27 @@ def envelope(pairs: Sequence[LossPair], bins: int = BINS) -> LossPair:
     """
     atoms = [(one.losses[one.upper > 0.0], one.upper[one.upper > 0.0]) for one in pairs]
     edges = np.linspace(0.0, max(float(losses.max(initial=0.0)) for losses, _ in atoms), bins + 1)
+    slack = max(one.slack for one in pairs)
     if edges[-1] == 0.0:
-        return symmetric_pair(np.zeros(1), np.full(1, 0.5), max(one.slack for one in pairs))
-    largest = np.max([_deltas(losses, masses, edges) for losses, masses in atoms], axis=0)
-    slopes = np.maximum(-np.diff(largest) / np.expm1(edges[1]) * np.exp(-edges[:-1]), 0.0)
+        return symmetric_pair(np.zeros(1), np.full(1, 0.5), slack)
+    return of_profile(edges, np.max([_deltas(losses, masses, edges) for losses, masses in atoms], axis=0), slack)
+
+
+def profile(one: LossPair, bins: int = BINS) -> tuple[_Floats, _Floats]:
+    """(losses from 0 to the largest, delta without the slack at each), of a pair of finite losses."""
+    occurs = one.upper > 0.0
+    edges = np.linspace(0.0, max(0.0, float(one.losses[occurs].max(initial=0.0))), bins + 1)
+    return edges, _deltas(one.losses[occurs], one.upper[occurs], edges)
+
+
+def of_profile(edges: _Floats, deltas: _Floats, slack: float) -> LossPair:
+    """The symmetric pair whose delta runs straight, in e^eps, between these. edges: ascending from 0, at least two."""
+    run = np.exp(edges[:-1]) * np.expm1(np.diff(edges))
+    slopes = np.maximum(np.divide(-np.diff(deltas), run, out=np.zeros_like(run), where=run > 0.0), 0.0)
     slopes = np.append(np.maximum.accumulate(slopes[::-1])[::-1], 0.0)
     masses = np.concatenate(([0.0], (slopes[:-1] - slopes[1:]) * np.exp(edges[1:])))
     masses[0] = max(0.0, 1.0 - float((masses * (1.0 + np.exp(-edges))).sum())) / 2.0
-    return symmetric_pair(edges, masses, max(one.slack for one in pairs))
+    return symmetric_pair(edges, masses, slack)
 
 
 def _deltas(losses: _Floats, masses: _Floats, edges: _Floats) -> _Floats:

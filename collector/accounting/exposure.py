@@ -23,6 +23,7 @@ from client_sdk.accounting.loss import PrivacyLoss
 from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan
 from collector.accounting.losses import PURE
+from collector.accounting.memoised import MEMOISED, memo_losses
 
 ALONE: Final = "too_few_honest"
 """Why a report falls back whose sum is not known to hold a second honest one."""
@@ -83,7 +84,7 @@ def _exposure(row: LedgerEntry | FoldedReports, plan: Plan, corrupt: Fraction | 
     reason = entry.falls_back
     if entry.left_device and reason is None and entry.cohort is not None:
         n_h, reason = hidden_by_metric(plan, entry.cohort, entry.metric_contributors, corrupt)
-    seen = None if entry.cohort is None else min(_holders(entry.metric_contributors) or [entry.cohort.contributors])
+    seen = _sum_size(entry)
     folded = isinstance(row, FoldedReports)
     return Exposure(
         plan=row.plan,
@@ -98,6 +99,13 @@ def _exposure(row: LedgerEntry | FoldedReports, plan: Plan, corrupt: Fraction | 
         period_start=None if folded else entry.period_start,
         round=entry.round,
     )
+
+
+def _sum_size(entry: LedgerEntry) -> int | None:
+    """Contributors of the metric that the fewest hold; None where it hid in no sum that anybody knows of."""
+    if entry.cohort is None or entry.delivery == "direct":
+        return None
+    return min(_holders(entry.metric_contributors) or [entry.cohort.contributors])
 
 
 def _as_entry(row: LedgerEntry | FoldedReports) -> LedgerEntry:
@@ -126,10 +134,12 @@ def hidden_by_metric(
         return {}, NOT_BY_METRIC
     counts = by_metric if plan.sample_metrics is not None else dict.fromkeys(plan.metrics, cohort.contributors)
     share = plan.cohort.corrupt_fraction if corrupt is None else corrupt
-    # A metric that nobody holds is not in this report either.
-    n_h = {name: honest(counts[name], cohort, share) for name in plan.metrics if counts[name]}
+    # A metric that nobody holds is not in this report either; no sum hides a memoised one.
+    n_h = {
+        name: honest(counts[name], cohort, share) for name in plan.metrics if counts[name] and name not in plan.memos
+    }
     if not n_h:
-        return {}, ALONE
+        return {}, MEMOISED if plan.memos else ALONE
     return (n_h, None) if max(n_h.values()) > 1 else ({}, ALONE)
 
 
@@ -143,9 +153,9 @@ def honest(contributors: int, cohort: Cohort, corrupt: Fraction) -> int:
 
 
 def local_losses(plan: Plan) -> tuple[PrivacyLoss, ...]:
-    """What one report of the plan loses to whoever sees it."""
+    """What one report of the plan loses to whoever sees it, but for its memoised metrics (`memoised.memo_losses`)."""
     if plan.sample_metrics is None:
-        return tuple(loss for metric in plan.metrics.values() for loss in metric.losses)
+        return tuple(loss for metric in plan.metrics.values() if metric.memo is None for loss in metric.losses)
     dearest = sorted((metric.epsilon for metric in plan.metrics.values()), reverse=True)[: plan.sample_metrics]
     return tuple(PrivacyLoss.of(PURE, epsilon) for epsilon in dearest)
 
@@ -161,15 +171,20 @@ def exposed(exposure: Exposure, plan: Plan) -> Iterator[Exposed]:
 
 def exposed_by_plan(rows: Iterable[Exposure], plans: Plans) -> dict[str, Counter[Exposed]]:
     """What all of them lose to whoever sees only sums, and how often, by plan."""
-    alike: dict[tuple[str, bool, tuple[tuple[str, int], ...]], Exposure] = {}
-    reports: Counter[tuple[str, bool, tuple[tuple[str, int], ...]]] = Counter()
+    alike: dict[tuple[str, bool, bool, tuple[tuple[str, int], ...]], Exposure] = {}
+    reports: Counter[tuple[str, bool, bool, tuple[tuple[str, int], ...]]] = Counter()
     for row in rows:
-        key = row.plan, row.falls_back is None, tuple(row.n_h.items())
+        key = row.plan, row.left_device, row.falls_back is None, tuple(row.n_h.items())
         alike.setdefault(key, row)
         reports[key] += row.reports
     found: dict[str, Counter[Exposed]] = {}
+    seen: Counter[str] = Counter()
     for key, row in alike.items():
+        if row.left_device:
+            seen[row.plan] += reports[key]
         counts = found.setdefault(row.plan, Counter())
         for one in exposed(row, plans[row.plan]):
             counts[one] += reports[key]
+    for plan, losses in memo_losses(seen, plans).items():
+        found.setdefault(plan, Counter()).update({(loss, 1): count for loss, count in losses.items()})
     return found

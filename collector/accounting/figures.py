@@ -24,13 +24,14 @@ from typing import Final
 
 from client_sdk.accounting.budget import MICRO
 from client_sdk.accounting.ledger import Ledger, is_within
-from client_sdk.accounting.loss import RELATION
+from client_sdk.accounting.loss import RELATION, plain
 from collector.accounting.adaptive import filtered, is_adaptive
 from collector.accounting.allowance import Allowance, allowance
 from collector.accounting.composition import Composer
 from collector.accounting.exposure import Exposed, Exposure, Plans, exposed_by_plan, exposures, local_losses
 from collector.accounting.grid import merged
 from collector.accounting.losses import central_pair
+from collector.accounting.memoised import alone_micro, memo_losses
 from collector.accounting.pairs import check_delta
 
 ACCOUNTANT: Final = "1"
@@ -66,9 +67,10 @@ class FallbackRound:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One window of one ledger. eps_local_pure is exact; n_h: the smallest assumed, 1 where no sum hides anything.
+    """One window of one ledger. n_h: the smallest assumed, 1 where no sum hides anything.
 
-    n_min: the smallest number of contributors that any sum had, None where none is known.
+    eps_local_pure is exact, at delta_pure: 0, or what the deltas of Gaussian noise add up to. n_min: the smallest
+    number of contributors that any sum had, None where none is known.
     """
 
     window: str
@@ -86,6 +88,7 @@ class Figures:
     delta: float
     relation: str = RELATION
     accountant: str = ACCOUNTANT
+    delta_pure: Decimal = Decimal(0)
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
@@ -112,9 +115,15 @@ def figures(
     if now is not None:
         ledger = replace(ledger, as_of=now)
     rows = exposures(ledger, plans, corrupt, window)
-    pure = Fraction(ledger.spent_micro_epsilon(window), MICRO)
-    local, method = _local(ledger, rows, plans, window, pure, delta)
+    pure = Fraction(max(ledger.spent_micro_epsilon(window), _by_themselves(rows, plans)), MICRO)
+    delta_pure = sum((plans[row.plan].report_delta * row.reports for row in rows), Decimal(0))
+    local, method = _local(ledger, rows, plans, window, pure, delta, delta_pure)
     central, central_method = _central(ledger, rows, plans, window, pure, delta)
+    if delta_pure <= delta or method == COMPOSED:
+        central = min(central, local)
+    else:  # the plain sum holds at a delta of its own
+        at_delta = {method: f"{method}, at delta {plain(delta_pure)}"}
+        method, central_method = at_delta[method], at_delta.get(central_method, central_method)
     hidden = [n_h for row in rows for n_h in row.n_h.values()]
     return Figures(
         window=window,
@@ -123,14 +132,22 @@ def figures(
         eps_local_pure=Decimal(pure.numerator) / Decimal(pure.denominator),
         eps_local=local,
         method=method,
-        eps_central=min(central, local),
+        eps_central=central,
         central_method=AS_LOCAL if central >= local > 0.0 and not hidden else central_method,
         n_h=min(hidden, default=1),
         n_min=min((row.contributors for row in rows if row.contributors is not None), default=None),
         fallback_rounds=tuple(_fallback(row) for row in rows if row.falls_back is not None),
         allowance=allowance(ledger, plans),
         delta=delta,
+        delta_pure=delta_pure,
     )
+
+
+def _by_themselves(rows: Sequence[Exposure], plans: Plans) -> int:
+    reports: Counter[str] = Counter()
+    for row in rows:
+        reports[row.plan] += row.reports
+    return alone_micro(reports, plans)
 
 
 def _fallback(row: Exposure) -> FallbackRound:
@@ -141,7 +158,13 @@ def _fallback(row: Exposure) -> FallbackRound:
 
 
 def _local(
-    ledger: Ledger, rows: Sequence[Exposure], plans: Plans, window: str, pure: Fraction, delta: float
+    ledger: Ledger,
+    rows: Sequence[Exposure],
+    plans: Plans,
+    window: str,
+    pure: Fraction,
+    delta: float,
+    delta_pure: Decimal,
 ) -> tuple[float, str]:
     if ledger.damaged is not None:
         return float(pure), PURE_DAMAGED
@@ -156,7 +179,10 @@ def _local(
     for plan, count in reports.items():
         for loss in local_losses(plans[plan]):
             counts[loss, 1] += count
-    return min(float(pure), _composed(counts, delta)), COMPOSED
+    for losses in memo_losses(reports, plans).values():
+        counts.update({(loss, 1): count for loss, count in losses.items()})
+    composed = _composed(counts, delta)
+    return min(float(pure), composed) if delta_pure <= delta else composed, COMPOSED
 
 
 def _carried(ledger: Ledger, window: str) -> int:

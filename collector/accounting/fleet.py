@@ -23,10 +23,11 @@ from client_sdk.plan import Plan
 from collector.accounting import history
 from collector.accounting.basic import FleetHistory, FleetSum
 from collector.accounting.exposure import Exposed, Plans, local_losses
-from collector.accounting.figures import figures
+from collector.accounting.figures import AS_LOCAL, COMPOSED, SUMS, figures
 from collector.accounting.grid import grid_for, order, rounded_down
 from collector.accounting.local import closed_form, rho
 from collector.accounting.losses import central_pair
+from collector.accounting.memoised import alone_micro, memo_losses, spent_micro
 
 Progress = Callable[[int, int], None]
 """(done, in all)."""
@@ -43,19 +44,31 @@ class FleetFigures:
     eps_local: float
     eps_central: float
     n_h: int | None
+    method: str
+    central_method: str
 
 
 def micro_rho(plan: Plan) -> int:
     """What one report of the plan adds to the closed form, rounded up to millionths."""
+    if plan.report_delta:
+        return plan.report_micro_rho
     total = sum(rho(float(loss.epsilon)) for loss in local_losses(plan))
+    # of a memoised metric no report adds more than a new value's permanent answer
+    total += sum(rho(memo.inf_micro / MICRO) for memo in plan.memos.values())
     return int(total * MICRO) + 1
 
 
-def closed_forms(sums: Iterable[FleetSum], delta: float) -> list[tuple[float, int]]:
-    """(local epsilon, devices): an upper bound of the exact one, from two sums. Raises ValueError for a bad delta."""
+def closed_forms(sums: Iterable[FleetSum], delta: float, *, is_pure: bool = True) -> list[tuple[float, int]]:
+    """(local epsilon, devices): an upper bound of the exact one, from two sums. Raises ValueError for a bad delta.
+
+    is_pure: no plan has Gaussian noise. Where one has, the plain sum of epsilons bounds nothing at this delta, and
+    stands only for what is not whole: at the sum of the deltas.
+    """
     listed = list(sums)
     s1, s3 = (np.array([getattr(one, name) / MICRO for one in listed]) for name in ("micro_epsilon", "micro_rho"))
-    bounds = np.where([one.whole for one in listed], closed_form(s1, s3, delta), s1)
+    bounds = np.where(
+        [one.whole for one in listed], closed_form(s1 if is_pure else np.full_like(s1, np.inf), s3, delta), s1
+    )
     return [(float(bound), one.devices) for bound, one in zip(bounds, listed, strict=True)]
 
 
@@ -81,12 +94,17 @@ def fleet_figures(
     for one, n_h in zip(histories, least, strict=True):
         if one.whole and one.reports:
             eps_local, eps_central = next(composed)
-            eps_local = min(eps_local, _pure(one, plans))
+            if _delta_pure(one, plans) <= delta:
+                eps_local = min(eps_local, _pure(one, plans))
+            how = COMPOSED, AS_LOCAL if n_h == 1 else SUMS
         else:
-            eps_local, eps_central = _one_by_one(one, plans, delta)
+            own = figures(_as_ledger(one, plans), plans, delta=delta, corrupt=Fraction(0))
+            eps_local, eps_central, how = own.eps_local, own.eps_central, (own.method, own.central_method)
             done += 1
             step(0, 0)
-        found.append(FleetFigures(one.devices, eps_local, min(eps_local, eps_central), n_h))
+        if one.whole or _delta_pure(one, plans) <= delta:  # else the plain sum holds at a delta of its own
+            eps_central = min(eps_local, eps_central)
+        found.append(FleetFigures(one.devices, eps_local, eps_central, n_h, *how))
     return found
 
 
@@ -105,8 +123,12 @@ def _on_one_grid(histories: Sequence[FleetHistory], plans: Plans) -> list[FleetH
 
 
 def _pure(one: FleetHistory, plans: Plans) -> float:
-    micro = sum(plans[plan.hex()].report_micro_epsilon * count for plan, _, count in one.reports)
+    micro = spent_micro(_reports(one), plans)
     return (micro + one.carried_micro_epsilon) / MICRO
+
+
+def _delta_pure(one: FleetHistory, plans: Plans) -> float:
+    return float(sum(plans[plan.hex()].report_delta * count for plan, _, count in one.reports))
 
 
 def _local(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
@@ -114,6 +136,26 @@ def _local(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
     for plan, _, count in one.reports:
         for loss in local_losses(plans[plan.hex()]):
             counts[loss, 1] += count
+    return counts + _memoised(one, plans)
+
+
+def _reports(one: FleetHistory) -> Counter[str]:
+    """By plan."""
+    counts: Counter[str] = Counter()
+    for plan, _, count in one.reports:
+        counts[plan.hex()] += count
+    return counts
+
+
+def alone(one: FleetHistory, plans: Plans) -> int:
+    """At least what a window's pure sum must show, micro-epsilon; see `memoised.alone_micro`."""
+    return alone_micro(_reports(one), plans)
+
+
+def _memoised(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
+    counts: Counter[Exposed] = Counter()
+    for losses in memo_losses(_reports(one), plans).values():
+        counts.update({(loss, 1): count for loss, count in losses.items()})
     return counts
 
 
@@ -121,10 +163,10 @@ def _central(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
     counts: Counter[Exposed] = Counter()
     for plan_hash, n_h, count in one.reports:
         plan = plans[plan_hash.hex()]
-        hidden = [loss for metric in plan.metrics.values() for loss in metric.losses]
+        hidden = [loss for metric in plan.metrics.values() if metric.memo is None for loss in metric.losses]
         for loss in local_losses(plan) if n_h == 1 else hidden:
             counts[loss, n_h] += count
-    return counts
+    return counts + _memoised(one, plans)
 
 
 def _composed(histories: Sequence[Mapping[Exposed, int]], delta: float, step: Progress) -> list[float]:
@@ -139,14 +181,8 @@ def _composed(histories: Sequence[Mapping[Exposed, int]], delta: float, step: Pr
     return [float(epsilon) for epsilon in history.fleet(pairs, matrix, delta, ratio=0.0, progress=step)]
 
 
-def _one_by_one(one: FleetHistory, plans: Plans, delta: float) -> tuple[float, float]:
-    """(local, central) of a history that is not whole: as its ledger's."""
-    found = figures(_as_ledger(one, plans), plans, delta=delta, corrupt=Fraction(0))
-    return found.eps_local, found.eps_central
-
-
 def _as_ledger(one: FleetHistory, plans: Plans) -> Ledger:
-    """One that has the same figures."""
+    """One that has the same figures, for a history that is not whole."""
     hashes = list(dict.fromkeys(plan.hex() for plan, _, _ in one.reports))
     return Ledger(
         source="collector",
@@ -164,7 +200,7 @@ def _as_row(plan: Plan, n_h: int, count: int) -> FoldedReports:
         plan=plan.hash.hex(),
         charged_at=0,
         reports=count,
-        micro_epsilon=count * plan.report_micro_epsilon,
+        micro_epsilon=plan.spent_micro(count),
         resent=n_h == 1,
         cohort=Cohort(n_h, n_h, 0),
         metric_contributors={} if plan.sample_metrics is None else dict.fromkeys(plan.metrics, n_h),

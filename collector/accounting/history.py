@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.accounting.composition import Composer
-from collector.accounting.local import closed_form
-from collector.accounting.pairs import LossPair, check_delta
+from collector.accounting.pairs import LossPair
 
 RATIO: Final = 0.1
 """Counts of a fleet are rounded up by at most this share."""
 
 FLEET_TOLERANCE: Final = 1e-4
 
-_CHUNK: Final = 1 << 20
 _KEY_LIMIT: Final = 1 << 62
 
 _TABLE_LIMIT: Final = 1 << 25
@@ -36,24 +34,6 @@ Counts = NDArray[np.integer[Any]]
 def lifetime(pairs: Sequence[LossPair], counts: Sequence[int], delta: float) -> float:
     """The exact epsilon of one history: `counts[i]` reports whose pair is `pairs[i]`; at most 1e-5 (relative) high."""
     return Composer(pairs).epsilon(counts, delta)
-
-
-def fleet_closed_form(
-    counts: Counts, epsilons: Sequence[float], rhos: Sequence[float], delta: float
-) -> NDArray[np.float64]:
-    """`local.closed_form` of every user, shape (users,). epsilons may be infinite (Gaussian), rhos not."""
-    pure, concentrated = np.array(epsilons, dtype=np.float64), np.array(rhos, dtype=np.float64)
-    _check_counts(counts, len(pure))
-    check_delta(delta)
-    unbounded = np.isinf(pure)
-    pure[unbounded] = 0.0
-    result = np.empty(len(counts))
-    for start in range(0, len(counts), _CHUNK):
-        part = counts[start : start + _CHUNK].astype(np.float64)
-        s1 = part @ pure
-        s1[(part[:, unbounded] > 0.0).any(axis=1)] = math.inf
-        result[start : start + _CHUNK] = closed_form(s1, part @ concentrated, delta)
-    return result
 
 
 def fleet(

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from client_sdk.mechanisms.gaussian import ROUNDING_VARIANCE
 from client_sdk.mechanisms.parameters import ONE
 from client_sdk.plan.build import number
 from collector.accounting import blanket, clones, local, noise_sum, structured, unary
@@ -89,6 +91,21 @@ def _unary(loss: PrivacyLoss, _: float, n_h: int) -> LossPair:
     return unary.unary(loss.parameter("own") / ONE, loss.parameter("others") / ONE, n_h)
 
 
+def _gaussian(loss: PrivacyLoss, epsilon: float, n_h: int) -> LossPair:
+    """That of the continuous Gaussian which the discrete ones' sum is a rounding of (`mechanisms.gaussian`).
+
+    A sum of discrete Gaussians is one, but for 5 n_h e^-(pi sigma)^2 of every mass (Kairouz et al. 2021), and these are
+    as wide as a lattice. Clamping a coordinate of any report is counted as a failure; of the victim's own it is none.
+    """
+    variance = n_h * loss.parameter("variance") - ROUNDING_VARIANCE
+    pair = local.gaussian(math.sqrt(variance), math.sqrt(loss.parameter("sensitivity_squared")))
+    if n_h == 1:
+        return pair
+    strays = 2.0 * math.exp(-0.5 * loss.parameter("tail") ** 2 / loss.parameter("variance"))
+    clamped = n_h * loss.parameter("dimension") * strays * (1.0 + math.exp(epsilon))
+    return replace(pair, slack=pair.slack + clamped)
+
+
 def _subset_selection(loss: PrivacyLoss, epsilon: float, n_h: int) -> LossPair:
     return structured.subset_selection(loss.parameter("k"), loss.parameter("size"), epsilon, n_h)
 
@@ -135,6 +152,7 @@ _IN_A_SUM: Final[dict[str, Callable[[PrivacyLoss, float, int], LossPair]]] = {
     "square_wave": _square_wave,
     "piecewise": _table,
     "hybrid": _table,
+    "gaussian": _gaussian,
 }
 
 _CLONES: Final = "hiding among clones"
@@ -150,4 +168,5 @@ _METHODS: Final = {
     "square_wave": "structured privacy blanket",
     "piecewise": "privacy blanket on the shipped table",
     "hybrid": "privacy blanket on the shipped table",
+    "gaussian": "sum of Gaussian noises",
 }

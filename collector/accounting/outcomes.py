@@ -20,17 +20,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.accounting.binomial import LOG_OUTSIDE, OUTSIDE, Window, binomial, lower_ends
+from collector.accounting.binomial import LOG_OUTSIDE, OUTSIDE, Window, binomial, binomials, lower_ends
 from collector.accounting.condense import share_above
 
 _FEW: Final = 3_000_000
 _FEW_LAWS: Final = 3_000
 """Up to so many outcomes, of so many laws, are enumerated as they are."""
 
-_MOST_BLANKET_COUNTS: Final = 4096
-_OVERLAPPING_COUNTS: Final = 450_000
+_MOST_BLANKET_COUNTS: Final = 512
+_OVERLAPPING_COUNTS: Final = 300_000
 _READINGS: Final = 14_000_000
-_MERGED_ATOMS: Final = 1 << 19
+_MERGED_ATOMS: Final = 1 << 17
 _FEWEST_CHUNKS: Final = 48
 _MOST_CHUNKS: Final = 512
 _ROWS: Final = 256
@@ -177,32 +177,21 @@ class Blanket:
             ones = self._ones(count)
             kept = np.where(mass * ones.masses * masses.size > OUTSIDE, mass * ones.masses, 0.0)
             masses[i, ones.first - first : ones.first - first + len(kept)] = kept / count
-        for rest in range(max(0, int(blankets[0]) - first - plain.shape[1] + 1), int(blankets[-1]) - first + 1):
+        least, most = max(0, int(blankets[0]) - first - plain.shape[1] + 1), int(blankets[-1]) - first
+        thresholds = edges / self.gain
+        both = np.zeros((plain.shape[1], plain.shape[0]), dtype=np.complex128)
+        for rest, b in enumerate(binomials(least, most, self.both), start=least):
             cells = blankets - rest - first
             used = np.flatnonzero((cells >= 0) & (cells < plain.shape[1]))
             used = used[masses[used, cells[used]] > 0.0]
             if len(used):
-                self._add_rest(plain, weighed, edges, first, rest, blankets[used], masses[used, cells[used]])
-
-    def _add_rest(
-        self,
-        plain: _Floats,
-        weighed: _Floats,
-        edges: _Floats,
-        first: int,
-        rest: int,
-        blankets: NDArray[np.int64],
-        masses: _Floats,
-    ) -> None:
-        b = binomial(rest, self.both)
-        c = blankets - rest
-        starts = np.ceil((edges[:, None] - blankets - self.gain * c / 2.0) / self.gain) - b.first
-        cells = np.clip(starts, 0, len(b.masses)).astype(np.int64)
-        counted, summed = (
-            read[1:] - read[:-1] for read in (_below(b.masses)[cells], _below(b.masses * b.values)[cells])
-        )
-        plain[:, c - first] += masses * counted
-        weighed[:, c - first] += masses * (blankets * counted + self.gain * summed)
+                m, cells = blankets[used], cells[used]
+                weights = thresholds - ((m - rest) / 2.0 + m / self.gain)[:, None]
+                found = _read_off(weights, b, self.gain) * masses[used, cells][:, None]
+                found.imag += m[:, None] * found.real
+                both[cells] += found
+        plain += both.real.T
+        weighed += both.imag.T
 
     def _blankets(self, others: Window) -> Iterator[tuple[int, float]]:
         """(M, its probability): the victim's report counts as one of the M."""
@@ -266,8 +255,13 @@ def _over_differences(plain: _Floats, weighed: _Floats, first: int, largest: int
     return counted, np.maximum(ones - np.arange(largest + 1) * counted, 0.0) / 2.0, summed
 
 
-def _below(masses: _Floats) -> _Floats:
-    """The sums of the first 0, 1, ... m masses, shape (m + 1,)."""
-    sums = np.zeros(len(masses) + 1)
-    np.cumsum(masses, out=sums[1:])
-    return sums
+def _read_off(edges: _Floats, b: Window, gain: float) -> NDArray[np.complex128]:
+    """The mass of b between neighbouring edges, shape (M, chunks), and (E - 1) b times it as the imaginary part.
+
+    edges: shape (M, chunks + 1). Both in one complex number, so that they are looked up once.
+    """
+    below = np.zeros(len(b.masses) + 1, dtype=np.complex128)
+    np.cumsum(b.masses + 1j * gain * (b.masses * b.values), out=below[1:])
+    starts = np.minimum(np.maximum(np.ceil(edges) - b.first, 0.0), float(len(b.masses))).astype(np.intp)
+    read = below[starts]
+    return np.asarray(read[:, 1:] - read[:, :-1])

@@ -18,14 +18,17 @@ from client_sdk.plan.build import AUTO, LABELS, MECHANISMS, NUMBERS, number
 from collector.accounting.composition import Composer
 from collector.accounting.exposure import honest
 from collector.accounting.losses import central_pair, local_pair, method
+from collector.accounting.subsampling import fixed_size
 
 if TYPE_CHECKING:
     from client_sdk.accounting.loss import PrivacyLoss
     from client_sdk.mechanisms import Mechanism
     from collector.accounting.pairs import LossPair
 
-WORDS: Final = tuple(dict.fromkeys(word for words in MECHANISMS.values() for word in words if word != AUTO))
-"""The plan's words for mechanisms."""
+WORDS: Final = tuple(
+    dict.fromkeys(w for kind, words in MECHANISMS.items() if kind != "vector" for w in words if w != AUTO)
+)
+"""The plan's words for mechanisms; those for vectors have more to say than a price asks: `plan check` prices them."""
 
 LEVELS: Final = 1000
 """Steps of a number's lattice: as many as a plan has without a word."""
@@ -35,13 +38,17 @@ COMPOSED: Final = "exact composition"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """eps_local_pure: exact, at delta 0. The others at the delta asked for; n_h: honest contributors of each sum."""
+    """eps_local_pure: exact, at delta 0. The others at the delta asked for; n_h: honest contributors of each sum.
+
+    eps_outsiders: the central one amplified by sampling, None where nobody said out of how many; see `subsampling`.
+    """
 
     eps_local_pure: Decimal
     eps_local: float
     eps_central: float
     n_h: int
     method: str
+    eps_outsiders: float | None = None
 
 
 def losses_of(word: str, epsilon: Decimal, k: int | None = None) -> tuple[PrivacyLoss, ...]:
@@ -76,17 +83,29 @@ def _labelled(word: str, labels: tuple[str, ...], epsilon: Decimal) -> Mechanism
 
 
 def price(
-    losses: tuple[PrivacyLoss, ...], *, contributors: int | None, corrupt: Fraction, releases: int, delta: float
+    losses: tuple[PrivacyLoss, ...],
+    *,
+    contributors: int | None,
+    corrupt: Fraction,
+    releases: int,
+    delta: float,
+    fleet: int | None = None,
 ) -> Price:
     """`releases` equal reports of these losses, each in a sum of `contributors`, of which `corrupt` are assumed to
-    collude. ValueError for a delta outside [0, 1).
+    collude. fleet: so many devices, out of which the contributors are drawn, for each sum anew. ValueError for a delta
+    outside [0, 1).
     """
     n_h = 1 if contributors is None else honest(contributors, Cohort(contributors, contributors, 0), corrupt)
     pure = sum((loss.epsilon for loss in losses), Decimal(0)) * releases
     local = min(float(pure), _composed([local_pair(loss) for loss in losses], releases, delta))
-    central = local if n_h == 1 else _composed([central_pair(loss, n_h) for loss in losses], releases, delta)
+    pairs = [central_pair(loss, n_h) for loss in losses]
+    central = min(local, local if n_h == 1 else _composed(pairs, releases, delta))
+    outsiders = None
+    if fleet is not None and contributors is not None:
+        sampled = [fixed_size(pair, contributors, fleet) for pair in pairs]
+        outsiders = min(central, _composed(sampled, releases, delta))
     amplified = f"{method(losses[-1])}, {COMPOSED}" if n_h > 1 else "as local (n_h is 1)"
-    return Price(pure, local, min(central, local), n_h, f"local: {COMPOSED}; central: {amplified}")
+    return Price(pure, local, central, n_h, f"local: {COMPOSED}; central: {amplified}", outsiders)
 
 
 def _composed(pairs: list[LossPair], releases: int, delta: float) -> float:

@@ -37,6 +37,7 @@ MOST_INPUTS: Final = 9
 _FFT_CELLS: Final = 3 << 20
 _DIRECT_CELLS: Final = 1 << 15
 _ALL_CELLS: Final = 1 << 21
+_FEWEST_BLANKETS: Final = 3
 _LOG_WRAPPED: Final = 32.0
 _DIRECT_PRODUCTS: Final = 1 << 28
 _MOST_ATOMS: Final = 1 << 20
@@ -146,10 +147,20 @@ class _Table:
         """Inputs x against `other`, in this direction."""
         others = binomial(n_h - 1, self.gamma)
         slack, rounding, atoms = others.outside + 4.0 * OUTSIDE, 0.0, _Atoms()
+        half = False
         for mass, sums in self._sums(others, (x, other)):
-            atoms.add(*self._losses(mass * sums.laws[0], mass * sums.laws[1]))
+            upper, lower = mass * sums.laws[0], mass * sums.laws[1]
+            if (
+                half := sums.mirrored
+            ):  # the losses below 0 are those above it, mirrored; what lies at 0 is its own image
+                share = np.where(upper == lower, 0.5, 1.0)[above := upper >= lower]
+                upper, lower = upper[above] * share, lower[above] * share
+            atoms.add(*self._losses(upper, lower))
             rounding += mass * sums.rounding
-        return guarded(*atoms.condensed(), rounding, slack)
+        losses, masses = atoms.condensed()
+        if half:
+            losses, masses = np.append(losses, -losses), np.append(masses, masses * np.exp(-losses))
+        return guarded(losses, masses, rounding, slack)
 
     def curves(self, pairs: list[tuple[int, int]], draws: int) -> _Floats:
         """delta of each pair at a few epsilons, with so many blankets, shape (pairs, epsilons)."""
@@ -186,7 +197,7 @@ class _Table:
         log_transform = self._log_transform(angles, size)
         ends = self.mirrored and len(inputs) == 2 and sum(inputs) == len(self.rows) - 1
         reports = [np.fft.rfft(self.rows[x], size) for x in inputs[: 1 if ends else None]]
-        blankets = lower_ends(others, max(4, min(64, _ALL_CELLS // size)))
+        blankets = lower_ends(others, max(_FEWEST_BLANKETS, min(64, _ALL_CELLS // size)))
         for draws, mass in zip(blankets.values, blankets.masses, strict=True):
             if mass:
                 transform = np.exp(int(draws) * log_transform - 1j * angles * (int(draws) * self.mean % 1.0))
@@ -198,7 +209,9 @@ class _Table:
                 units = math.log2(size) + 8.0 + 4.0 * math.sqrt(float(draws))
                 yield (
                     float(mass),
-                    _SumLaws(laws, float(np.finfo(np.float64).eps) * units * norm + 2.0 * math.exp(-_LOG_WRAPPED)),
+                    _SumLaws(
+                        laws, float(np.finfo(np.float64).eps) * units * norm + 2.0 * math.exp(-_LOG_WRAPPED), ends
+                    ),
                 )
 
     def _log_transform(self, angles: _Floats, size: int) -> NDArray[np.complex128]:
@@ -214,10 +227,14 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _SumLaws:
-    """Laws of the sum on common cells, one per input, and by how much each may be wrong (L1 norm)."""
+    """Laws of the sum on common cells, one per input, and by how much each may be wrong (L1 norm).
+
+    mirrored: there are two, and either is the other's mirror image to the last bit.
+    """
 
     laws: list[_Floats]
     rounding: float
+    mirrored: bool = False
 
 
 class _Atoms:

@@ -45,6 +45,9 @@ _MAX_TILT_OF_A_STEP: Final = 30.0
 
 _ROUNDING_OF_LOGS: Final = 1e-6
 
+_FAR_TOO_COARSE: Final = 8.0
+_FINER_TRIES: Final = 3
+
 _STRAY: Final = 1e-11
 """Tilted mass that may wrap around into the answer."""
 
@@ -138,9 +141,16 @@ def plans(
 ) -> Iterator[Plan]:
     """The plan of the tilt TILTS[best]; then, should it not do, of ever smaller ones with lower floors.
 
-    `counts[i] > 0` releases of part `used[i]`; error: by how much epsilon may come out too high.
+    Where rare large losses (a sampled release's) make its window so wide that its grid is far too coarse, those of
+    smaller tilts that have the finest grids come first. `counts[i] > 0` releases of part `used[i]`; error: by how much
+    epsilon may come out too high.
     """
     history = _History.of(moments, used, counts)
+    first = history.plan(best, error, delta)
+    if first.step > _FAR_TOO_COARSE * history.wanted_step(first.tilt, error):
+        others = [history.plan(i, error, delta) for i in range(best)]
+        finer = [one for one in others if one.step <= first.step / _FAR_TOO_COARSE]
+        yield from sorted(finer, key=lambda one: (one.step, -one.tilt))[:_FINER_TRIES]
     reached = math.inf
     for i in range(best, -1, -1):
         plan = history.plan(i, error, delta)
@@ -193,13 +203,14 @@ class _History:
     def _step(self, tilt: float, error: float, reach: float) -> tuple[float, int]:
         """(step of the grid, number of releases that it splits)."""
         finest = max(reach / _MAX_WINDOW_CELLS, 2.0 * self.scale / _MAX_PART_CELLS, sys.float_info.min)
-        if self.unit >= max(finest, self._step_off_unit(tilt, error) / 8.0):
+        if self.unit >= max(finest, self.wanted_step(tilt, error) / 8.0):
             wanted = math.sqrt(error / (self.many * _cost_of_splitting(tilt))) if self.many else math.inf
             halvings = max(0, math.ceil(math.log2(self.unit / max(min(wanted, self.unit), finest))))
             return self.unit / 2.0**halvings, self.many
-        return 2.0 ** math.ceil(math.log2(max(self._step_off_unit(tilt, error) / 2.0, finest))), self.few + self.many
+        return 2.0 ** math.ceil(math.log2(max(self.wanted_step(tilt, error) / 2.0, finest))), self.few + self.many
 
-    def _step_off_unit(self, tilt: float, error: float) -> float:
+    def wanted_step(self, tilt: float, error: float) -> float:
+        """Of a grid that is no multiple of anything."""
         wanted = math.sqrt(error / ((self.few + self.many) * _cost_of_splitting(tilt)))
         # Few atoms mean kinks in delta, where a split shows at first order: sqrt(few) half steps in all.
         return min(wanted, 10.0 * error / math.sqrt(self.few)) if self.few else wanted

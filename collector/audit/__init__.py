@@ -42,6 +42,9 @@ SINGLE_WORK = 1 << 21
 """A tenth of the samples is made singly too. One such report costs about as much as this many elements, and so much
 work is done that way per metric at most."""
 
+SINGLE_COORDINATE = 64
+"""The same of one coordinate of a vector: noise of its own, drawn alone where the vector is short."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -76,8 +79,9 @@ class SamplerAudit:
 class MetricAudit:
     """One metric of a plan: its claim, the exact law of its integers, and both samplers.
 
-    claimed: epsilon of one report. exact: ln of the largest ratio of the integers that ship; exact_holds: it is at
-    most the claim, in exact arithmetic.
+    claimed: epsilon of one report, up to delta (0 but for Gaussian noise). exact: ln of the largest ratio of the
+    integers that ship, or of Gaussian noise the epsilon that its integers have at delta; exact_holds: it is at most the
+    claim, in exact arithmetic.
     """
 
     name: str
@@ -86,6 +90,7 @@ class MetricAudit:
     exact: float
     exact_holds: bool
     samplers: tuple[SamplerAudit, ...]
+    delta: Decimal = Decimal(0)
 
     @property
     def passed(self) -> bool:
@@ -125,31 +130,41 @@ def audit_mechanism(
     """The exact check and both samplers. epsilon: the claim, the mechanism's own unless given."""
     claimed = mechanism.epsilon if epsilon is None else epsilon
     width = mechanism.length * len(inputs)
-    affordable = SINGLE_WORK // (len(inputs) * (SINGLE_COST + mechanism.length))
+    cost = SINGLE_COST + mechanism.length * (SINGLE_COORDINATE if mechanism.answer == "vector" else 1)
+    affordable = SINGLE_WORK // (len(inputs) * cost)
     single = max(SAMPLES_MIN, min(samples // SINGLE_SHARE, affordable))
     draws: dict[str, tuple[Draw, int]] = {
         "perturb_many": (in_bulk(mechanism, entropy), max(SAMPLES_MIN, min(samples, CELLS_HELD // width))),
         "perturb": (one_by_one(lambda value: mechanism.perturb(value, entropy)), single),
     }
-    audits = []
+    audits, delta = [], sum((loss.delta for loss in mechanism.losses), Decimal(0))
     for sampler, (draw, n) in draws.items():
-        evidence = audit_sampler(draw, inputs, samples=n, alpha=alpha / len(draws), shape=mechanism)
+        share = alpha / len(draws)
+        evidence = audit_sampler(draw, inputs, samples=n, alpha=share, shape=mechanism, delta=float(delta))
         audits.append(SamplerAudit(sampler, evidence, not evidence.convicts(claimed)))
     ratio = mechanism.worst_ratio
-    return MetricAudit(name, mechanism.name, claimed, exact_epsilon(ratio), ratio_holds(ratio, claimed), tuple(audits))
+    holds = ratio_holds(ratio, claimed)
+    return MetricAudit(name, mechanism.name, claimed, exact_epsilon(ratio), holds, tuple(audits), delta)
 
 
 def audit_sampler(
-    draw: Draw, inputs: Sequence[Value], *, samples: int, alpha: float = ALPHA, shape: Mechanism | None = None
+    draw: Draw,
+    inputs: Sequence[Value],
+    *,
+    samples: int,
+    alpha: float = ALPHA,
+    shape: Mechanism | None = None,
+    delta: float = 0.0,
 ) -> Evidence:
     """The best evidence over all ordered pairs of inputs. ValueError for fewer than two inputs or 16 samples.
 
-    shape: reports must have its length, and elements within its bound.
+    shape: reports must have its length, and elements within its bound. delta: up to which the claim holds.
     """
     if len(inputs) < 2 or samples < SAMPLES_MIN:
         raise ValueError(f"an audit needs at least 2 inputs and {SAMPLES_MIN} samples, got {len(inputs)}, {samples}")
     rows = draw(inputs, samples)
     fault = None if shape is None else _fault(rows, shape)
+    rows = [_coarse(r, shape) for r in rows]
     parts = Parts(samples)
     views = views_of(rows, parts)
     share = alpha / (len(inputs) * (len(inputs) - 1) * KINDS * 2)
@@ -158,7 +173,7 @@ def audit_sampler(
         for event, often, seldom in _counted(views, likely, unlikely, parts, share):
             if often <= seldom * math.exp(best.lower_bound):  # no bound passes the ratio that was seen
                 continue
-            bound = _certified(often, seldom, parts.certifying, share)
+            bound = _certified(often, seldom, parts.certifying, share, delta)
             if bound > best.lower_bound:
                 best = Evidence(bound, samples, str(event), inputs[likely], inputs[unlikely], fault)
     return best
@@ -175,9 +190,9 @@ def _counted(
         yield event, *event.counts(0, 1)
 
 
-def _certified(often: int, seldom: int, n: int, share: float) -> float:
-    """ln of a ratio that P(event | likely) / P(event | unlikely) reaches, up to `share` for either probability."""
-    low = lower_bound(often, n, share)
+def _certified(often: int, seldom: int, n: int, share: float, delta: float = 0.0) -> float:
+    """ln of a ratio that (P(event | likely) - delta) / P(event | unlikely) reaches, up to `share` for either one."""
+    low = lower_bound(often, n, share) - delta
     return math.log(low / upper_bound(seldom, n, share)) if low > 0.0 else 0.0
 
 
@@ -187,6 +202,14 @@ def _fault(rows: Sequence[Ints], shape: Mechanism) -> str | None:
     if any(int(r.max()) > shape.bound or int(r.min()) < -shape.bound for r in rows):
         return f"an element lies beyond the bound {shape.bound}"
     return None
+
+
+def _coarse(rows: Ints, shape: Mechanism | None) -> Ints:
+    """Vectors' elements by sixteenths of their noise: finer values tell nothing more, and few are seen twice."""
+    if shape is None or shape.answer != "vector":
+        return rows
+    sixteenth = int(math.sqrt(getattr(shape, "noise_variance", 0.0)) / 16.0)
+    return rows >> max(0, sixteenth.bit_length() - 1)
 
 
 # --- the exact check ----------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ def inputs_of(metric: Metric) -> tuple[Value, ...]:
 
     Categories: the first, the middle and the last one listed, one that is not listed where `other` takes it. Numbers:
     both ends and the middle of the range, and one beyond it, which must count as the end. No reading, where optional.
+    Vectors: all of the norm in the first coordinate, either way, or in the last; none; and one far beyond the ball.
     """
+    if metric.vector is not None:
+        return _vectors(metric.vector.dimension, float(metric.vector.clip))
     absent: tuple[Value, ...] = (None,) if metric.optional else ()
     if metric.lower is None or metric.upper is None:
         listed = metric.categories
@@ -35,6 +38,11 @@ def inputs_of(metric: Metric) -> tuple[Value, ...]:
         return (*dict.fromkeys((listed[0], listed[len(listed) // 2], listed[-1])), *unknown, *absent)
     width = metric.upper - metric.lower
     return (*map(float, (metric.lower, metric.lower + width / 2, metric.upper, metric.upper + width)), *absent)
+
+
+def _vectors(dimension: int, clip: float) -> tuple[Value, ...]:
+    rest = (0.0,) * (dimension - 1)
+    return ((clip, *rest), (-clip, *rest), (*rest, clip), (0.0, *rest), (100.0 * clip,) * dimension)
 
 
 def in_bulk(mechanism: Mechanism, entropy: Entropy) -> Draw:
@@ -73,7 +81,7 @@ def one_by_one(report: Callable[[Value], Sequence[int]]) -> Draw:
 def _readings(inputs: Sequence[Value], count: int) -> Sequence[Value] | npt.NDArray[np.float64]:
     """The inputs `count` times over; numbers as the float array that a fleet's readings would come as."""
     listed = list(inputs) * count
-    return np.array(listed, np.float64) if all(isinstance(value, float) for value in inputs) else listed
+    return np.array(listed, np.float64) if all(isinstance(value, (float, tuple)) for value in inputs) else listed
 
 
 def _narrow(reports: npt.NDArray[Any]) -> Ints:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from client_sdk.plan import Metric, Plan
     from collector.release import ReleasedSum
 
-FIELDS: Final = ("epsilon_local", "epsilon_central", "n_h", "delta", "central_method", "central_conditions")
+FIELDS: Final = (
+    "epsilon_local", "epsilon_central", "n_h", "delta", "central_method", "central_conditions", "delta_local",
+)  # fmt: skip
 
 
 def smallest_n_h(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> dict[tuple[bytes, str], int]:
@@ -34,7 +36,7 @@ def smallest_n_h(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> di
 
 
 def _n_h(row: ReleasedSum, plan: Plan) -> int:
-    if row.delivery == "direct":
+    if row.delivery == "direct" or row.metric in plan.memos:  # no sum hides a memoised answer
         return 1
     cohort = Cohort(row.reports or row.contributors, row.roster, row.resent)
     return honest(row.contributors, cohort, plan.cohort.corrupt_fraction)
@@ -45,7 +47,7 @@ def epsilon_fields(versions: Iterable[tuple[Metric, int | None]], newest: Metric
     costs = [(_central(metric, n_h), n_h, metric) for metric, n_h in versions if n_h is not None]
     dearest = max((metric.epsilon for _, _, metric in costs), default=newest.epsilon)
     if not costs:
-        return dict.fromkeys(FIELDS) | {"epsilon_local": float(dearest)}
+        return dict.fromkeys(FIELDS) | {"epsilon_local": float(dearest), "delta_local": float(newest.delta)}
     central, n_h, metric = max(costs, key=lambda cost: (cost[0], -cost[1]))
     words = dict.fromkeys(method(loss) for loss in metric.losses)
     return {
@@ -55,9 +57,11 @@ def epsilon_fields(versions: Iterable[tuple[Metric, int | None]], newest: Metric
         "delta": DELTA,
         "central_method": " and ".join(words) if n_h > 1 else "as local (no sum hides a report)",
         "central_conditions": CONDITIONS,
+        "delta_local": float(max(metric.delta for _, _, metric in costs)),
     }
 
 
 def _central(metric: Metric, n_h: int) -> float:
     pairs = [central_pair(loss, n_h) for loss in metric.losses]
-    return min(float(metric.epsilon), Composer(pairs).epsilon([1] * len(pairs), DELTA))
+    composed = Composer(pairs).epsilon([1] * len(pairs), DELTA)
+    return min(float(metric.epsilon), composed) if metric.delta <= DELTA else composed

@@ -13,8 +13,10 @@ contributors too (of an optional number: over those that had a reading), with it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from client_sdk.mechanisms import normal_quantile
 from client_sdk.mechanisms.optional import RatioEstimate
 from client_sdk.mechanisms.pure import CountEstimate
 from client_sdk.mechanisms.verdict import Verdict, count_tolerance, range_tolerance, verdict
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 LEVEL: Final = 0.95
 
+MOST_COORDINATES: Final = 4096
+"""Of a vector that have a row each; all of them stand in `vector_object`."""
+
 Interval = tuple[float, float] | None
 
 INTERVALS: Final = ("ci95", "ci95_simultaneous", "population_ci95", "population_ci95_simultaneous")
@@ -36,17 +41,21 @@ VIEWS: Final = ("estimator", "smoothed", "normalised", "verdict")
 
 SUMS: Final = ("sum", "sum_standard_error")
 
-ESTIMATORS: Final = {"counts": "unbiased", "mean": "unbiased", "optional_mean": "ratio", "quantiles": "quantile"}
+ESTIMATORS: Final = {
+    "counts": "unbiased", "mean": "unbiased", "optional_mean": "ratio", "quantiles": "quantile", "vector": "unbiased",
+}  # fmt: skip
 """By answer, of a metric's first row: a ratio of two unbiased numbers and a place on an estimated distribution are
 only nearly unbiased."""
 
 
 def estimate_rows(combined: Combined, versions: Sequence[Metric]) -> list[dict[str, Any]]:
     """One object per row. versions: the metric in those that have sums; a mean is measured by their narrowest range."""
-    estimate = combined.estimate
+    estimate, labels = combined.estimate, combined.labels
+    if combined.answer == "vector":
+        estimate, labels = _beginning(estimate), labels[:MOST_COORDINATES]
     columns = zip(
-        combined.labels, estimate.values, estimate.standard_errors, _population_errors(estimate),
-        _normalised(combined), _intervals(estimate), strict=True,
+        labels, estimate.values, estimate.standard_errors, _population_errors(estimate),
+        _normalised(combined, len(labels)), _intervals(estimate, len(combined.labels)), strict=True,
     )  # fmt: skip
     rows = []
     for place, (label, value, error, population_error, normalised, intervals) in enumerate(columns):
@@ -72,20 +81,44 @@ def _population_errors(estimate: Estimate) -> Sequence[float | None]:
     return estimate.population_errors or (None,) * len(estimate.values)
 
 
-def _intervals(estimate: Estimate) -> list[list[list[float | None]]]:
-    """Per row its intervals in the order of INTERVALS, [None, None] where there is none."""
+def _beginning(estimate: Estimate) -> Estimate:
+    """Its first MOST_COORDINATES rows."""
+    cut = slice(MOST_COORDINATES)
+    return replace(
+        estimate,
+        values=estimate.values[cut],
+        standard_errors=estimate.standard_errors[cut],
+        population_errors=estimate.population_errors[cut],
+    )
+
+
+def vector_object(combined: Combined) -> dict[str, Any]:
+    """All coordinates of a vector's mean; the standard error is the same for each (None and nulls over nobody)."""
+    estimate = combined.estimate
+    return {
+        "dimension": len(estimate.values),
+        "standard_error": estimate.standard_errors[0],
+        "values": list(estimate.values),
+    }
+
+
+def _intervals(estimate: Estimate, at_once: int) -> list[list[list[float | None]]]:
+    """Per row its intervals in the order of INTERVALS, [None, None] where there is none. at_once: rows in all."""
     columns = (
-        _interval(estimate, simultaneous=simultaneous, population=population)
+        _interval(estimate, rows=at_once if simultaneous else 1, population=population)
         for population in (False, True)
         for simultaneous in (False, True)
     )
     return [[_ends(interval) for interval in row] for row in zip(*columns, strict=True)]
 
 
-def _interval(estimate: Estimate, *, simultaneous: bool, population: bool) -> tuple[Interval, ...]:
+def _interval(estimate: Estimate, *, rows: int, population: bool) -> tuple[Interval, ...]:
+    simultaneous = rows > 1
     if population and isinstance(estimate, CountEstimate):
         return estimate.wilson(LEVEL, simultaneous=simultaneous)
-    return estimate.interval(LEVEL, simultaneous=simultaneous, population=population)
+    if rows in (1, len(estimate.values)):
+        return estimate.interval(LEVEL, simultaneous=simultaneous, population=population)
+    return estimate.interval_at(normal_quantile(LEVEL, rows), population=population)
 
 
 def population_interval(combined: Combined) -> str | None:
@@ -103,11 +136,11 @@ def _ends(interval: Interval) -> list[float | None]:
     return [None, None] if interval is None else list(interval)
 
 
-def _normalised(combined: Combined) -> Sequence[float | None]:
+def _normalised(combined: Combined, rows: int) -> Sequence[float | None]:
     """Counts that add up to the contributors; nothing for what is no count, or is smoothed (and so adds up already)."""
     estimate = combined.estimate
     if combined.answer != "counts" or combined.smoothed:
-        return (None,) * len(estimate.values)
+        return (None,) * rows
     return norm_sub(estimate.values, estimate.contributors)
 
 

@@ -23,7 +23,7 @@ EPSILONS: Final = {
 }
 CLOSED_FORM: Final = "closed form"
 EXACT: Final = "exact composition of like histories"
-NOT_COMPUTED: Final = "not computed here; ask with --db"
+NOT_COMPUTED: Final = "not computed here; ask with --window"
 
 _CONDITIONS: Final = ("method", "central_method", "n_h", "n_min", "by_plain_sum", "eps_delta")
 FLEET_COLUMNS: Final = (

@@ -11,6 +11,7 @@ does.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -23,8 +24,10 @@ from client_sdk.accounting.loss import RELATION
 from client_sdk.accounting.words import in_words
 from client_sdk.errors import PlanError
 from client_sdk.plan import Plan, parse_plan
-from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, best_certainty
+from collector.accounting.allowance import Allowance
+from collector.accounting.basic import MICRO, WINDOWS, Amount, DeviceHistory, DeviceSpending, best_certainty
 from collector.accounting.figures import ACCOUNTANT, CONDITIONS, FallbackRound, Figures, figures
+from collector.accounting.fleet import FleetFigures
 from collector.reports.text import Cell, format_instant, micro_as_number
 
 LIFETIME: Final = "lifetime"
@@ -39,7 +42,11 @@ FIGURES: Final = (
 )  # fmt: skip
 DEVICE_COLUMNS = ("device", "window", "reports", "epsilon_local", *FIGURES)
 TABLE_COLUMNS = ("window", "reports", *FIGURES[:-2])
-ALL_COLUMNS = ("device", "reports", "resent_reports", *(f"epsilon_local_{window}" for window in ALL_WINDOWS))
+ALL_COLUMNS = (*DEVICE_COLUMNS, "resent_reports", *(f"epsilon_local_{window}" for window in ALL_WINDOWS))
+ALL_TABLE_COLUMNS = (
+    "device", "window", "reports", "eps_local_pure", "eps_local", "eps_central", "n_h", "n_min", "left", "stops_on",
+    "method", "central_method",
+)  # fmt: skip
 
 
 # --- one device -------------------------------------------------------------------------------------
@@ -86,6 +93,9 @@ def with_figures(
     booked = {row["window"]: row for row in document["windows"]}
     shown = {window: figures(ledger, plans, delta=delta, corrupt=corrupt, window=window) for window in windows}
     kept = {key: value for key, value in document.items() if key not in {"ledger", "plans"}}
+    delta_pure = max((one.delta_pure for one in shown.values()), default=Decimal(0))
+    if delta_pure:  # of the plain sums: Gaussian noise is pure at no epsilon
+        kept["delta"] = float(delta_pure)
     return {
         **kept,
         "windows": [{**booked[window], **_figures_row(one)} for window, one in shown.items()],
@@ -106,7 +116,6 @@ def _parsed(plan_hash: str, text: str) -> Plan:
 
 
 def _figures_row(one: Figures) -> dict[str, Any]:
-    left = one.allowance
     return {
         "failed_but_spent": one.failed_but_spent,
         "eps_local_pure": float(one.eps_local_pure),
@@ -115,21 +124,20 @@ def _figures_row(one: Figures) -> dict[str, Any]:
         "eps_central": one.eps_central,
         "n_h": one.n_h,
         "n_min": one.n_min,
-        "cap": micro_as_number(left.cap_micro_epsilon),
-        "left": micro_as_number(left.left_micro_epsilon),
-        "stops_on": format_instant(left.stops_on),
+        **_allowance_row(one.allowance),
         "central_method": one.central_method,
         "eps_delta": one.delta,
         "fallbacks": dict(one.fallbacks),
-        "fallback_rounds": [
-            {
-                "round": row.round,
-                "period": format_instant(row.period_start),
-                "reason": row.reason,
-                "reports": row.reports,
-            }
-            for row in one.fallback_rounds
-        ],
+        "fallback_rounds": [_fallback(row) for row in one.fallback_rounds],
+        **({"delta_pure": float(one.delta_pure)} if one.delta_pure else {}),
+    }
+
+
+def _allowance_row(left: Allowance) -> dict[str, Any]:
+    return {
+        "cap": micro_as_number(left.cap_micro_epsilon),
+        "left": micro_as_number(left.left_micro_epsilon),
+        "stops_on": format_instant(left.stops_on),
     }
 
 
@@ -190,16 +198,71 @@ def all_devices(spendings: Iterable[DeviceSpending]) -> dict[str, Any]:
     }
 
 
+Like = tuple[DeviceHistory, FleetFigures]
+"""A device in a window, and the figures of its history."""
+
+
+def with_every_figure(
+    document: Mapping[str, Any],
+    windows: Mapping[str, Sequence[Like]],
+    allowances: Mapping[str, Allowance],
+    delta: float,
+    *,
+    is_pure: bool = True,
+) -> dict[str, Any]:
+    """A document of `all_devices` with each one's windows, as `with_figures` gives them to one.
+
+    allowances: by device. Figures of a rounded history bound those of the devices that have it. is_pure: no plan has
+    Gaussian noise; where one has, plain sums hold at the sum of the reports' deltas, and bound nothing at this one.
+    """
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for window, likes in windows.items():
+        for mine, figured in likes:
+            left = allowances[mine.device_id]
+            rows[mine.device_id].append(_like_row(window, mine, figured, left, delta, is_pure=is_pure))
+    devices = [{**device, "windows": rows[device["device"]]} for device in document["devices"]]
+    summed = {} if is_pure else {"delta": None}
+    return {**document, "devices": devices, "conditions": CONDITIONS, "accountant": ACCOUNTANT, **summed}
+
+
+def _like_row(
+    window: str, mine: DeviceHistory, figured: FleetFigures, left: Allowance, delta: float, *, is_pure: bool
+) -> dict[str, Any]:
+    pure = micro_as_number(mine.micro_epsilon)
+    local = min(figured.eps_local, mine.micro_epsilon / MICRO) if is_pure else figured.eps_local
+    return {
+        "window": window,
+        "reports": mine.reports,
+        "epsilon_local": pure,
+        "micro_epsilon": mine.micro_epsilon,
+        "failed_but_spent": 0,  # what is booked here is in a sum
+        "eps_local_pure": pure,
+        "eps_local": local,
+        "method": figured.method,
+        "eps_central": min(figured.eps_central, local) if is_pure else figured.eps_central,
+        "n_h": figured.n_h or 1,
+        "n_min": mine.least,
+        **_allowance_row(left),
+        "central_method": figured.central_method,
+        "eps_delta": delta,
+    }
+
+
 def all_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
-    """Such a document as one row per device, in ALL_COLUMNS."""
+    """Such a document as one row per device and window, in ALL_COLUMNS."""
     return [
-        [
-            device["device"],
-            device["reports"],
-            device["resent_reports"],
-            *(as_plain(device["epsilon_local"][window]) for window in ALL_WINDOWS),
-        ]
+        [*row, device["resent_reports"], *(as_plain(device["epsilon_local"][window]) for window in ALL_WINDOWS)]
         for device in document["devices"]
+        for row in device_rows(device)
+    ]
+
+
+def all_table_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
+    """The same for the eye, in ALL_TABLE_COLUMNS."""
+    return [
+        [device["device"], *(_shown(name, row[name]) for name in ALL_TABLE_COLUMNS[1:])]
+        for device in document["devices"]
+        for row in device["windows"]
     ]
 
 

@@ -6,34 +6,45 @@ contributors are a sample of, and intervals that all rows of a metric lie in tog
 ends are cut to what is possible: a count below 0 or above n is noise, and cutting it would bias every total made of
 it. `one_false_report` is how far a single well-formed lie among the contributors moves one of the metric's numbers,
 at most; `one_broken_device` is the same for a device that breaks the protocol in one round: the width of all that
-passes the plausibility check of the largest round's sum. Null where neither is known. `epsilon_local` and
-`epsilon_central` are what one report of the metric costs who made it (`epsilons`).
+passes the plausibility check of the largest round's sum (a report that came unmasked was judged alone). Null where
+neither is known. `false_devices` well-formed liars are assumed beside that, and what they can have done stands at every
+number, with a combination that they move less (`trust`). `epsilon_local` and `epsilon_central` are what one report of
+the metric costs who made it (`epsilons`). `direct`: how many of the contributors came unmasked; they are decoded
+together with all others, and cost their devices the local epsilon, which `epsilon_central` then is: it is that of the
+least hidden report.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from client_sdk.errors import ConfigurationError, PlanError
 from client_sdk.plan import Plan, parse_plan
 from collector.combination import Pool, combine, pool_sums
+from collector.poisoning import SHARE
 from collector.reports.epsilons import epsilon_fields, smallest_n_h
-from collector.reports.estimates import INTERVALS, SUMS, VIEWS, estimate_rows, population_interval
+from collector.reports.estimates import INTERVALS, SUMS, VIEWS, estimate_rows, population_interval, vector_object
 from collector.reports.text import Cell, format_instant
+from collector.reports.trust import COLUMNS as TRUST_COLUMNS
+from collector.reports.trust import cells as trust_cells
+from collector.reports.trust import trust_of_metric, trust_of_rows
 
 if TYPE_CHECKING:
     from collector.release import ReleasedSum
 
 EPSILONS: Final = ("epsilon_local", "epsilon_central", "n_h", "delta", "central_method")
+"""Beside them `delta_local`: what epsilon_local holds up to, 0 but for Gaussian noise."""
 
 COLUMNS = (
     "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors",
     "label", "estimate", "standard_error", "ci95_low", "ci95_high", "expires", "one_false_report",
     "one_broken_device", "reports",
     "population_error", *(f"{name}_{end}" for name in INTERVALS[1:] for end in ("low", "high")), *VIEWS,
-    *EPSILONS, "population_interval", *SUMS,
+    *EPSILONS, "population_interval", *SUMS, "direct", *TRUST_COLUMNS,
 )  # fmt: skip
 
 
@@ -55,11 +66,12 @@ class UnknownMetricError(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """n_h: of the sum that hides its reports least, None where it has no sum."""
+    """n_h: of the sum that hides its reports least, None where it has no sum. sums: those that the pool added up."""
 
     plan: Plan
     pool: Pool
     n_h: int | None
+    sums: Sequence[ReleasedSum] = ()
 
 
 def build_report(
@@ -68,8 +80,9 @@ def build_report(
     since: int | None = None,
     until: int | None = None,
     metric: str | None = None,
+    false_devices: Fraction | int = SHARE,
 ) -> dict[str, Any]:
-    """`{since, until, plans[], metrics[]}`, ready for JSON.
+    """`{since, until, plans[], metrics[]}`, ready for JSON. false_devices: how many, or a share of the contributors.
 
     rows: released sums of these plans; those outside since <= period_start < until are left out, and so are those of
     periods in which their metric had expired: they hold its default and nothing else.
@@ -78,14 +91,18 @@ def build_report(
     parsed = sorted((_parsed(plan) for plan in plans), key=lambda plan: (plan.name, plan.version))
     by_hash = {plan.hash: plan for plan in parsed}
     inside = [row for row in rows if _inside(row, since, until) and not _is_expired(row, by_hash)]
-    groups = _groups(parsed, pool_sums(by_hash, inside), smallest_n_h(by_hash, inside))
+    groups = _groups(parsed, pool_sums(by_hash, inside), smallest_n_h(by_hash, inside), inside)
     if metric is not None and metric not in {name for _, name, _ in groups}:
         raise UnknownMetricError(_unknown(metric, {name for _, name, _ in groups}))
     return {
         "since": format_instant(since),
         "until": format_instant(until),
         "plans": [{"name": p.name, "version": p.version, "hash": p.hash.hex()} for p in parsed],
-        "metrics": [_metric_object(versions) for (_, name, _), versions in groups.items() if metric in (None, name)],
+        "metrics": [
+            _metric_object(versions, false_devices)
+            for (_, name, _), versions in groups.items()
+            if metric in (None, name)
+        ],
     }
 
 
@@ -115,7 +132,10 @@ def _unknown(metric: str, known: set[str]) -> str:
 
 
 def _groups(
-    plans: Sequence[Plan], pools: Mapping[tuple[bytes, str], Pool], n_h: Mapping[tuple[bytes, str], int]
+    plans: Sequence[Plan],
+    pools: Mapping[tuple[bytes, str], Pool],
+    n_h: Mapping[tuple[bytes, str], int],
+    rows: Iterable[ReleasedSum],
 ) -> dict[tuple[str, str, str], list[_Version]]:
     """Per (plan name, metric, kind and answer) its versions, oldest first.
 
@@ -123,21 +143,30 @@ def _groups(
     one over those that had a reading.
     """
     groups: dict[tuple[str, str, str], list[_Version]] = {}
+    sums: dict[tuple[bytes, str], list[ReleasedSum]] = defaultdict(list)
+    for row in rows:
+        sums[row.plan_hash, row.metric].append(row)
     for plan in plans:
         for name, metric in plan.metrics.items():
             pool = pools.get((plan.hash, name)) or Pool(metric)
             groups.setdefault((plan.name, name, f"{metric.kind} {metric.mechanism.answer}"), []).append(
-                _Version(plan, pool, n_h.get((plan.hash, name)))
+                _Version(plan, pool, n_h.get((plan.hash, name)), sums.get((plan.hash, name), ()))
             )
     return groups
 
 
-def _metric_object(versions: Sequence[_Version]) -> dict[str, Any]:
+def _metric_object(versions: Sequence[_Version], assumed: Fraction | int) -> dict[str, Any]:
     """Estimates over the versions that have sums; where none has, the newest version's rows, empty."""
     counted = [version for version in versions if version.pool.contributors > 0]
     used = counted or [versions[-1]]
     newest = used[-1].pool.metric
-    combined = combine([version.pool for version in used])
+    pools = [version.pool for version in used]
+    combined = combine(pools)
+    sums = [row for version in used for row in version.sums]
+    metrics = {version.plan.hash: version.pool.metric for version in used}
+    trust = trust_of_metric(sums, metrics, combined.estimate.contributors, assumed)
+    estimates = estimate_rows(combined, [pool.metric for pool in pools])
+    beside = trust_of_rows(sums, metrics, pools, combined, trust["false_devices"])
     return {
         "name": newest.name,
         "plan": used[-1].plan.name,
@@ -152,11 +181,14 @@ def _metric_object(versions: Sequence[_Version]) -> dict[str, Any]:
         "contributors": combined.estimate.contributors,
         # that the sums hold, more than contributors where each holds a sample of the metrics
         "reports": sum(version.pool.reports for version in counted),
+        "direct": sum(version.pool.direct for version in counted),
         "one_false_report": combined.influence,
         "one_broken_device": combined.reach,
         **epsilon_fields([(version.pool.metric, version.n_h) for version in counted], newest),
         "population_interval": population_interval(combined),
-        "estimates": estimate_rows(combined, [version.pool.metric for version in used]),
+        **trust,
+        "estimates": [{**row, **more} for row, more in zip(estimates, beside, strict=False)],
+        **({"vector": vector_object(combined)} if combined.answer == "vector" else {}),
     }
 
 
@@ -180,7 +212,8 @@ def report_rows(document: Mapping[str, Any]) -> list[list[Cell]]:
             metric["one_false_report"], metric["one_broken_device"], metric["reports"],
             row["population_error"], *(end for name in INTERVALS[1:] for end in row[name]),
             *(row[name] for name in VIEWS), *(metric[name] for name in EPSILONS),
-            metric["population_interval"], *(row[name] for name in SUMS),
+            metric["population_interval"], *(row[name] for name in SUMS), metric["direct"],
+            *trust_cells(metric, row),
         ]
         for metric in document["metrics"]
         for row in metric["estimates"]
