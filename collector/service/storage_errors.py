@@ -20,6 +20,8 @@ class StoreProblem(Enum):
     FULL = "full"
     READ_ONLY = "read_only"
     CANNOT_OPEN = "cannot_open"
+    UNREACHABLE = "unreachable"
+    NOT_ALLOWED = "not_allowed"
     DAMAGED = "damaged"
     INPUT_OUTPUT = "input_output"
     REFUSED = "refused"
@@ -30,16 +32,30 @@ _REMEDIES: Final = {
     StoreProblem.FULL: "the disk is full, nothing of this write was kept; free some space and try again",
     StoreProblem.READ_ONLY: "is read-only; let the collector's user write to the file and its folder",
     StoreProblem.CANNOT_OPEN: "cannot be opened; check that its folder exists and may be used by this user",
+    StoreProblem.UNREACHABLE: "cannot be reached; check that the database server runs and that the way to it is open",
+    StoreProblem.NOT_ALLOWED: "does not let this user in, or not do this; check user, password and rights",
     StoreProblem.DAMAGED: "is damaged or no SQLite file; restore a backup or move the file away",
     StoreProblem.INPUT_OUTPUT: "cannot be read or written; check the disk (device, space, quota)",
     StoreProblem.REFUSED: "refused a row that contradicts what it holds; nothing was written",
 }
 
+LASTING: Final = frozenset({StoreProblem.DAMAGED})
+"""What does not pass by itself: nothing more is written before somebody has looked at it and started again."""
+
 
 class StoreError(StorageError):
-    """One line: which file, what is wrong with it, what to do. `problem` says the same to a program."""
+    """One line: which store, what is wrong with it, what to do. `problem` says the same to a program.
 
-    def __init__(self, path: Path, problem: StoreProblem, text: str = "") -> None:
-        self.path = path
+    where: the file, or `postgresql://host:port/database`, without a password. code: the engine's own word.
+    """
+
+    def __init__(self, where: str | Path, problem: StoreProblem, text: str = "", *, code: str | None = None) -> None:
+        self.where = str(where)
         self.problem = problem
-        super().__init__(f"{path}: {text or _REMEDIES[problem]}")
+        self.text = text or _REMEDIES[problem]
+        self.code = code
+        super().__init__(f"{self.where}: {self.text}")
+
+    def again(self) -> StoreError:
+        """The same for another caller: an exception that two raise would gather both their tracebacks."""
+        return StoreError(self.where, self.problem, self.text, code=self.code)

@@ -3,7 +3,8 @@
 Rules of this file: the caller owns the transaction; the lifetime of no device changes, and no figure made of what is
 left is smaller than it was. Sums that hid their reports about equally well become one cohort: contributors rounded
 down, and without the resent ones, who hide nobody; the roster rounded up. Round by round, a few statements for
-hundreds of devices; plain SQL of every engine.
+hundreds of devices; plain SQL of every engine. A transaction holds up all other writers, so it ends after about
+PIECE_S and says how much it did: what is left of a round, the next one folds.
 What it does not do: it keeps neither periods nor rounds of what it folds, nor when each of the reports was charged.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +28,15 @@ from collector.service.storage_reads import chunks
 
 RATIO: Final = 0.05
 """Sizes of cohorts are rounded by at most this share; below 1 / RATIO they stay exact."""
+
+PIECE_S: Final = 1.0
+"""How long a transaction goes on beginning further steps."""
+
+MOST_ROWS: Final = 20_000
+"""Of the oldest spends, among which a transaction looks for rounds."""
+
+MOST_REPORTS: Final = 400
+"""Of one step: a piece of a round."""
 
 
 @lru_cache(maxsize=4096)
@@ -94,38 +105,58 @@ def _hiding(contributors: int, held: Sum) -> int:
 
 
 def fold_spends(conn: Connection, before: int) -> int:
-    """Fold the spends charged before `before` into their devices' rows and drop theirs; how many went."""
-    c = t.spends.c
-    first, last = func.min(c.charged_at), func.max(c.charged_at)
-    old = (
-        select(c.round, first, last, func.min(c.metric)).where(c.charged_at < before).group_by(c.round).order_by(first)
-    )
-    dropped = 0
-    for some in chunks(conn.execute(old).all()):
-        sums = sums_of(conn, [round_id for round_id, *_ in some])
-        for round_id, since, until, metric in some:
-            rows = and_(c.charged_at.between(since, until), c.round == round_id)  # the index finds them
-            dropped += _fold_round(conn, rows, FoldedCohort.of(sums[round_id], sampled=metric == t.SAMPLED))
+    """Fold spends charged before `before` into their devices' rows and drop theirs: those of some of the oldest rounds,
+    so that a transaction stays short. How many went; 0: there are none any more.
+    """
+    until, c, dropped = time.monotonic() + PIECE_S, t.spends.c, 0
+    oldest = _oldest_rounds(conn, before)
+    sums = sums_of(conn, [one.round for one in oldest])
+    for one in oldest:
+        rows = and_(c.charged_at.between(one.since, one.until), c.round == one.round)  # the index finds them
+        cohort = FoldedCohort.of(sums[one.round], sampled=one.metric == t.SAMPLED)
+        while some := _fold_some(conn, rows, cohort):
+            dropped += some
+            if time.monotonic() >= until:
+                return dropped
     return dropped
 
 
-def _fold_round(conn: Connection, rows: ColumnElement[bool], cohort: FoldedCohort) -> int:
+def _oldest_rounds(conn: Connection, before: int) -> Sequence[Any]:
+    """(round, since, until, metric) of those to which the MOST_ROWS oldest spends belong: the index finds these.
+
+    A report's spends all have one time, so none of it is left out.
+    """
+    s = t.spends.c
+    oldest = select(s.round, s.charged_at, s.metric).where(s.charged_at < before).order_by(s.charged_at)
+    c = oldest.limit(MOST_ROWS).subquery().c
+    first = func.min(c.charged_at)
+    columns = select(
+        c.round, first.label("since"), func.max(c.charged_at).label("until"), func.min(c.metric).label("metric")
+    )
+    return conn.execute(columns.group_by(c.round).order_by(first, c.round)).all()
+
+
+def _fold_some(conn: Connection, rows: ColumnElement[bool], cohort: FoldedCohort) -> int:
+    """The first MOST_REPORTS of these reports of one round; how many rows went."""
+    alike = _alike(conn, rows)
+    if not alike:
+        return 0
     if conn.execute(select(t.folded_cohorts.c.cohort).where(t.folded_cohorts.c.cohort == cohort.key)).first() is None:
         conn.execute(insert(t.folded_cohorts).values(cohort.values()))
-    for report, devices in _alike(conn, rows).items():
+    for report, devices in alike.items():
         for chunk in chunks(devices):
             _add(conn, cohort.key, report, chunk)
-    return int(conn.execute(delete(t.spends).where(rows)).rowcount)
+    last = max(devices[-1] for devices in alike.values())
+    return int(conn.execute(delete(t.spends).where(rows, t.spends.c.device <= last)).rowcount)
 
 
 def _alike(conn: Connection, rows: ColumnElement[bool]) -> dict[_Report, list[str]]:
-    """The devices of a round, each of which has one report in it, by what is booked for that."""
+    """The first MOST_REPORTS devices of a round, each of which has one report in it, by what is booked for that."""
     c = t.spends.c
     columns = select(c.device, func.sum(c.micro_epsilon), func.min(c.charged_at), c.central_falls_back)
+    some = columns.where(rows).group_by(c.device, c.central_falls_back).order_by(c.device).limit(MOST_REPORTS)
     devices: dict[_Report, list[str]] = defaultdict(list)
-    for device, cost, charged_at, falls_back in conn.execute(
-        columns.where(rows).group_by(c.device, c.central_falls_back).order_by(c.device)
-    ):
+    for device, cost, charged_at, falls_back in conn.execute(some):
         devices[_Report(int(cost), charged_at, falls_back)].append(device)
     return devices
 

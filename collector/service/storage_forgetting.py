@@ -10,18 +10,26 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, insert, select
 
-from client_sdk.plan import parse_plan
-from collector.intake import expires_at
 from collector.service import tables as t
+from collector.service.retention import taken_for_s
 from collector.service.storage_reads import opted_out
 
-_LEDGER = (t.spends, t.folded_spends, t.device_totals, t.blames)
+_LEDGER = (t.spends, t.folded_spends, t.device_totals, t.memo_reports, t.blames)
 
 
 def knows(conn: Connection, device: str) -> bool:
     """Is anything booked for this device, or has it opted out before?"""
     tables = (t.device_totals, t.contributions, t.blames, t.opt_outs)
     return any(conn.execute(select(table.c.device).where(table.c.device == device)).first() for table in tables)
+
+
+def is_forgotten(conn: Connection, device: str) -> bool:
+    """Has it opted out, and is nothing left of its ledger? Then nothing will come: a round that did not see the opt-out
+    was waited for, and every later one sees it.
+    """
+    if not opted_out(conn, [device]):
+        return False
+    return not any(conn.execute(select(table.c.device).where(table.c.device == device)).first() for table in _LEDGER)
 
 
 def forget(conn: Connection, device: str, now: int) -> bool:
@@ -34,20 +42,16 @@ def forget(conn: Connection, device: str, now: int) -> bool:
     return True
 
 
-def drop_old_contributions(conn: Connection, now: int) -> int:
-    """Rows of devices that opted out, for periods whose reports no version of their plan takes any more; how many."""
-    c, gone = t.contributions.c, select(t.opt_outs.c.device)
+def drop_old_contributions(conn: Connection, now: int, piece: tuple[str, str | None]) -> int:
+    """Rows of devices that opted out, for periods whose reports no version of their plan takes any more; how many.
+
+    piece: one of `retention.SLICES`.
+    """
+    c, (first, end) = t.contributions.c, piece
+    mine = [t.opt_outs.c.device >= first, *([] if end is None else [t.opt_outs.c.device < end])]
+    gone = select(t.opt_outs.c.device).where(*mine)
     dropped = 0
-    for name, longest_s in _longest_s(conn).items():
+    for name, longest_s in taken_for_s(conn).items():
         old = (c.plan_name == name, c.period_start <= now - longest_s, c.device.in_(gone))
         dropped += conn.execute(delete(t.contributions).where(*old)).rowcount
     return dropped
-
-
-def _longest_s(conn: Connection) -> dict[str, int]:
-    """Per plan name: how long after a period's start its reports are taken at most, over all versions."""
-    longest: dict[str, int] = {}
-    for text in conn.execute(select(t.plans.c.text)).scalars():
-        plan = parse_plan(text)
-        longest[plan.name] = max(longest.get(plan.name, 0), expires_at(plan, 0))
-    return longest

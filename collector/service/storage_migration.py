@@ -9,7 +9,7 @@ from alembic import context
 
 
 def run() -> None:
-    """Run the migrations that `storage_sqlite.upgrade` asks for."""
+    """Run the migrations that `storage_schema.upgrade` asks for."""
     connection, schema = (context.config.attributes.get(name) for name in ("connection", "schema"))
     if connection is None or schema is None:
         raise RuntimeError("migrations run when a store is opened, which owns the transaction")

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, case
 from collector.accounting.basic import WINDOWS, Amount, DeviceSpending
 from collector.release import ReleasedSum
 from collector.service import tables as t
+from collector.service.storage_bulk import one_of
 from collector.service.storage_rows import DROPOUT_STEPS, Blamed, Contribution, RoundRecord, Standing
 
 T = TypeVar("T")
@@ -37,9 +38,9 @@ def standings(conn: Connection, devices: Sequence[str], plan_name: str, period_s
     this_report = and_(mine.plan_name == plan_name, mine.period_start == period_start)
     where = select(mine.device, mine.round, held.contributors).join(t.rounds, held.round == mine.round)
     for chunk in chunks(devices):
-        for row in conn.execute(select(c.device, c.reports, c.micro_epsilon).where(c.device.in_(chunk))):
+        for row in conn.execute(select(c.device, c.reports, c.micro_epsilon).where(one_of(conn, c.device, chunk))):
             totals[row.device] = (row.reports, row.micro_epsilon)
-        for row in conn.execute(where.where(this_report, mine.device.in_(chunk))):
+        for row in conn.execute(where.where(this_report, one_of(conn, mine.device, chunk))):
             counted[row.device] = (row.round, row.contributors)
     blamed = blamed_devices(conn, devices, plan_name, period_start)
     gone = opted_out(conn, devices)
@@ -53,7 +54,24 @@ def opted_out(conn: Connection, devices: Sequence[str]) -> set[str]:
     """Those of `devices` that are never taken again."""
     c = t.opt_outs.c
     query = select(c.device)
-    return {device for chunk in chunks(devices) for device in conn.execute(query.where(c.device.in_(chunk))).scalars()}
+    return {
+        device
+        for chunk in chunks(devices)
+        for device in conn.execute(query.where(one_of(conn, c.device, chunk))).scalars()
+    }
+
+
+def counted_devices(conn: Connection, devices: Sequence[str], plan_name: str, period_start: int) -> set[str]:
+    """Those of `devices` that a stored sum of this plan's name and period counts."""
+    c = t.contributions.c
+    query = select(c.device).where(c.plan_name == plan_name, c.period_start == period_start)
+    return _those(conn, query, c.device, devices)
+
+
+def _those(conn: Connection, query: Select[Any], column: ColumnElement[str], devices: Sequence[str]) -> set[str]:
+    """What `query` finds of `devices`, which `column` names."""
+    asked = (query.where(one_of(conn, column, chunk)) for chunk in chunks(devices))
+    return {device for one in asked for device in conn.execute(one).scalars()}
 
 
 def blamed_devices(conn: Connection, devices: Sequence[str], plan_name: str, period_start: int) -> set[str]:
@@ -61,7 +79,11 @@ def blamed_devices(conn: Connection, devices: Sequence[str], plan_name: str, per
     b, held, plan = t.blames.c, t.rounds.c, t.plans.c
     joined = t.blames.join(t.rounds, held.round == b.round).join(t.plans, plan.hash == held.plan_hash)
     query = select(b.device).select_from(joined).where(plan.name == plan_name, held.period_start == period_start)
-    return {device for chunk in chunks(devices) for device in conn.execute(query.where(b.device.in_(chunk))).scalars()}
+    return {
+        device
+        for chunk in chunks(devices)
+        for device in conn.execute(query.where(one_of(conn, b.device, chunk))).scalars()
+    }
 
 
 def report_costs(*conditions: ColumnElement[bool]) -> Select[Any]:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 DROPOUT_STEPS: Final = ("shares", "masked_input", "confirm", "unmask")
 """`dropouts[step]` counts those who left without sending that step's message."""
 
+DIRECT: Final = "direct"
+"""`Release.delivery` of reports that came unmasked: any number of them is a sum, and every one stands at its local
+epsilon. Else it is `interactive`."""
+
 
 class DuplicateContributionError(TelemetryError):
     """Some of a release's devices are already counted for this plan name and period; nothing was stored."""
@@ -72,7 +76,8 @@ class Blamed:
 class Release:
     """An opened sum and everything that is stored with it, in one transaction.
 
-    totals: `plan.length` signed integers. now: seconds since the epoch, becomes the time of the charges.
+    totals: `plan.length` signed integers. now: seconds since the epoch, becomes the time of the charges. delivery:
+    `interactive` (at least the plan's `min_size` contributors) or `DIRECT`.
     """
 
     round_id: str
@@ -87,6 +92,11 @@ class Release:
     now: float
     delivery: str = "interactive"
     blamed: Sequence[Blamed] = ()
+
+    @property
+    def rows(self) -> int:
+        """About how many it makes: per contributor its contribution, its totals, and a spend for each metric."""
+        return len(self.contributors) * (len(self.plan.metrics) + 2)
 
 
 @dataclass(frozen=True, slots=True)

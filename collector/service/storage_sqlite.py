@@ -1,10 +1,9 @@
-"""SQLite under the stores of collector and registrar: the only file that knows which engine it is.
+"""A store in one SQLite file.
 
 Rules of this file: commits are on disk before they return (WAL, synchronous=FULL); writers queue at BEGIN
 IMMEDIATE, so that what a writer checked still holds when it commits; readers see one snapshot and hold up
 nobody. A file that this version does not understand is refused before the first byte of it changes. Every
-fault leaves as one StoreError that names the file and what to do; bound values never reach its text. What kind of
-store it is, a `Schema` says.
+fault leaves as one StoreError that names the file and what to do; bound values never reach its text.
 """
 
 from __future__ import annotations
@@ -22,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from client_sdk.errors import ConfigurationError
+from collector.service.storage_backend import Writer
 from collector.service.storage_errors import StoreError, StoreProblem
+from collector.service.storage_schema import Schema, judged_revision, not_current, require_known
 
 _BY_SQLITE_CODE: Final = {
     sqlite3.SQLITE_BUSY: StoreProblem.LOCKED,
@@ -47,29 +48,75 @@ _FULL_ERRNO: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY_ERRNO: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """A kind of store. revisions: oldest first; their files, and an `env.py` for Alembic, lie in `folder`.
-
-    version_table: where Alembic keeps which revision it is; by its name one kind is told from another. where: says
-    where such a store comes from, and `make` what brings it into being or up to date, both for the operator.
-    """
-
-    revisions: tuple[str, ...]
-    folder: Path
-    metadata: MetaData
-    version_table: str
-    where: str
-    make: str
-
-    @property
-    def head(self) -> str:
-        """The revision of a store that is up to date."""
-        return self.revisions[-1]
-
-
 ROOM_BYTES: Final = 256 * 1024
 """What the release of a full cohort takes in the write-ahead log, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteBackend:
+    """The file at `path`. How its faults are told and its locks are waited for; see `Backend`."""
+
+    path: Path
+    busy_timeout_s: float
+
+    @property
+    def where(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    @property
+    def file(self) -> Path | None:
+        """The path."""
+        return self.path
+
+    def require_store(self, schema: Schema) -> None:
+        """It is there, and not empty."""
+        check_there(self.path, schema)
+        if self.path.stat().st_size == 0:
+            raise not_current(self.where, schema, None)
+
+    def for_reading(self, schema: Schema) -> Engine:
+        """Where the folder may not be written too, as long as nobody writes."""
+        check_there(self.path, schema)
+        mode, revision = judge_for_reading(self.path, schema, self.busy_timeout_s)
+        if revision != schema.head:
+            raise not_current(self.where, schema, revision)
+        return make_engine(self.path, mode, self.busy_timeout_s)
+
+    def for_writing(self, schema: Schema) -> Engine:
+        """Creates the file, empty."""
+        create_file(self.path, schema)
+        judge_for_writing(self.path, schema, self.busy_timeout_s)
+        return make_engine(self.path, "rw", self.busy_timeout_s)
+
+    def settle(self) -> None:
+        """Write-ahead logging."""
+        with translated(self.path):
+            switch_to_wal(self.path, self.busy_timeout_s)
+
+    @contextmanager
+    def reading(self, engine: Engine, *, quick: bool) -> Iterator[Connection]:  # noqa: ARG002 - the disk is near
+        """One snapshot."""
+        with translated(self.path), engine.begin() as conn:
+            yield conn
+
+    @contextmanager
+    def writing(self, engine: Engine, kind: Writer) -> Iterator[Connection]:  # noqa: ARG002
+        """Writers queue, so each is alone."""
+        with translated(self.path), engine.execution_options(writes=True).begin() as conn:
+            yield conn
+
+    def probe(self, conn: Connection, schema: Schema) -> None:  # noqa: ARG002
+        """The lock is had; is there room?"""
+        check_room(self.path)
+
+    def now(self, conn: Connection) -> float | None:  # noqa: ARG002
+        """None: there is one clock."""
+        return None
+
+    def gave_way(self, error: StoreError) -> bool:  # noqa: ARG002 - a writer that has begun is not overtaken
+        """Never."""
+        return False
 
 
 def store_path(url: str) -> Path:
@@ -78,7 +125,9 @@ def store_path(url: str) -> Path:
     path = match[1] if match else url
     scheme = re.match(r"([a-zA-Z][\w+.-]*):(//)?", path)
     if match is None and scheme is not None and (scheme[2] or scheme[1].startswith("sqlite")):
-        raise ConfigurationError(f"store URL of kind {scheme[1]!r}: give sqlite:///PATH or the path of the file")
+        raise ConfigurationError(
+            f"store URL of kind {scheme[1]!r}: give sqlite:///PATH, the path of a file, or postgresql+psycopg://..."
+        )
     if not path or "\0" in path or path == ":memory:" or (match and "?" in path):
         raise ConfigurationError("store URL: give sqlite:///PATH or a path, of a file that outlives the process")
     return Path(path)
@@ -140,9 +189,10 @@ def _store_error(path: Path, error: BaseException | None, *, judging: bool) -> S
     if problem is StoreProblem.INPUT_OUTPUT and _is_full(path):
         problem = StoreProblem.FULL  # the log's index cannot grow: SQLite has another word for it
     if problem is not None:
-        return StoreError(path, problem)
+        return StoreError(path, problem, code=getattr(error, "sqlite_errorname", None))
     name = getattr(error, "sqlite_errorname", type(error).__name__)
-    return StoreError(path, StoreProblem.INPUT_OUTPUT, f"SQLite failed ({name}); nothing of this step was kept")
+    what = f"SQLite failed ({name}); nothing of this step was kept"
+    return StoreError(path, StoreProblem.INPUT_OUTPUT, what, code=name)
 
 
 def _is_full(path: Path) -> bool:
@@ -213,43 +263,16 @@ def judge_for_writing(path: Path, schema: Schema, busy_timeout_s: float) -> None
         if error.problem not in {StoreProblem.CANNOT_OPEN, StoreProblem.READ_ONLY}:
             raise
         revision = _judge(path, schema, "rw", busy_timeout_s)  # a crash while the file was made: needs its journal
-    if revision is not None and revision not in schema.revisions:
-        raise not_current(path, schema, revision)
+    require_known(str(path), schema, revision)
 
 
 def _judge(path: Path, schema: Schema, mode: str, busy_timeout_s: float) -> str | None:
     engine = make_engine(path, mode, busy_timeout_s)
     try:
         with translated(path, judging=True), engine.begin() as conn:
-            revision = revision_of(conn, schema)
-            if revision is None and _tables(conn):
-                raise StoreError(path, StoreProblem.NOT_A_STORE, "is a database of another program; name another file")
-            return revision
+            return judged_revision(conn, str(path), schema)
     finally:
         engine.dispose()
-
-
-def _tables(conn: Connection) -> set[str]:
-    return set(conn.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
-
-
-def revision_of(conn: Connection, schema: Schema) -> str | None:
-    if schema.version_table not in _tables(conn):
-        return None
-    newest = f"SELECT max(version_num) FROM {schema.version_table}"  # noqa: S608 - the name is a constant of ours
-    return conn.execute(text(newest)).scalar()
-
-
-def not_current(path: Path, schema: Schema, revision: str | None) -> StoreError:
-    if revision is None:
-        return StoreError(path, StoreProblem.NOT_A_STORE, f"holds no store yet; {schema.make}")
-    if revision in schema.revisions:
-        return StoreError(path, StoreProblem.OLDER, f"was written by an older version; {schema.make}")
-    return StoreError(
-        path,
-        StoreProblem.NEWER,
-        f"was written by a newer version (revision {revision[:32]!r}); nothing was changed, install that version",
-    )
 
 
 def switch_to_wal(path: Path, busy_timeout_s: float) -> None:
@@ -266,15 +289,3 @@ def switch_to_wal(path: Path, busy_timeout_s: float) -> None:
                 time.sleep(0.05)
     finally:
         connection.close()
-
-
-def upgrade(conn: Connection, schema: Schema, revision: str = "head") -> None:
-    """Bring the tables to the newest revision (or the one named), in the caller's transaction."""
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(schema.folder).replace("%", "%%"))
-    config.attributes["connection"] = conn
-    config.attributes["schema"] = schema
-    command.upgrade(config, revision)

@@ -159,6 +159,17 @@ device_totals = Table(
     Column("folded_micro_epsilon", BigInteger, nullable=False),
 )
 
+# Reports of each memoised metric of a device: the next one's price follows from their number. Never collected. `memo`:
+# a digest of the metric's law and price, so that what a plan version changes of either is counted anew.
+memo_reports = Table(
+    "memo_reports",
+    metadata,
+    Column("device", String(32), primary_key=True),
+    Column("plan_name", String(255), primary_key=True),
+    Column("memo", LargeBinary(32), primary_key=True),
+    Column("reports", BigInteger, nullable=False),
+)
+
 # What garbage collection keeps of spends whose rows are gone: enough for the lifetime's figures, and no more. Reports
 # of one device that hid in alike sums stand in one row, however many they were.
 folded_cohorts = Table(
