@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from client_sdk.assertion import METADATA_KEY, check_assertion
+from client_sdk.assertion import METADATA_KEY, check_assertion, said_at
 from client_sdk.certificate import Role
 from client_sdk.errors import RejectionError, RejectionReason
 from collector.service.storage import AccessToken, CollectorStore
@@ -42,7 +42,8 @@ class Caller:
 class Access:
     """Judges metadata. Used on the event loop only.
 
-    is_our_name: is that a name under which devices dial this collector? clock: seconds since the epoch.
+    is_our_name: is that a name under which devices dial this collector? clock: seconds since the epoch. on_skew: told
+    how far the clock of a proven device is ahead of that, in seconds.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class Access:
         registrar_key: bytes,
         is_our_name: Callable[[str], bool],
         clock: Callable[[], float],
+        on_skew: Callable[[float], None] = lambda _ahead_s: None,
     ) -> None:
         self._store = store
         self._registrar_key = registrar_key
         self._is_our_name = is_our_name
         self._clock = clock
+        self._on_skew = on_skew
         self._live: tuple[AccessToken, ...] = ()
         self._read_at = float("-inf")
         self._reading: asyncio.Lock = asyncio.Lock()
@@ -74,7 +77,10 @@ class Access:
         return Caller(Role.DEVICE, self._device(method, data))
 
     def _device(self, method: str, data: bytes) -> str:
-        return check_assertion(data, self._registrar_key, method, self._is_our_name, self._clock())
+        now = self._clock()
+        device = check_assertion(data, self._registrar_key, method, self._is_our_name, now)
+        self._on_skew(said_at(data) - now)
+        return device
 
     async def _role_of(self, value: str | bytes) -> Role:
         text = value.decode("ascii", "replace") if isinstance(value, bytes) else value

@@ -65,9 +65,13 @@ class Catalogue:
             if needed > most_bytes:
                 raise ConfigurationError(
                     f"plan {plan.name!r} version {plan.version}: a round of up to {members:,} members and "
-                    f"{plan.length:,} elements may need {needed / 1e6:,.0f} MB, above --max-round-memory "
-                    f"({most_bytes / 1e6:,.0f} MB); raise that or lower the plan's cohort.target_size"
+                    f"{plan.length:,} elements may need {_size_text(needed)}, above --max-round-memory "
+                    f"({_size_text(most_bytes)}); raise that or lower the plan's cohort.target_size"
                 )
+
+
+def _size_text(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1_000_000 else f"{size:,} bytes"
 
 
 def _most_members(plan: Plan) -> int:

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Final
 
@@ -20,6 +19,7 @@ from client_sdk.errors import ConfigurationError, MissingExtraError, PlanError, 
 from collector.reports.text import printable
 from collector.service.cli_common import OneLineParser
 from collector.service.storage_errors import StoreError, StoreProblem
+from collector.service.versions import installed_version
 
 PROG: Final = "ldp-collector"
 WRONG_INPUT: Final = 2
@@ -37,6 +37,9 @@ COMMANDS: Final = {
     "registrar": "certify devices' identities: run by another party than the collector",
     "access": "issue, list and revoke tokens for reading over the network",
     "health": "ask a running collector whether it serves",
+    "doctor": "look whether a store is whole, and say what is missing",
+    "backup": "copy a store while it is in use",
+    "housekeeping": "fold and drop what is older than it has to be kept",
     "demo": "simulate a fleet of real devices and check the estimates",
 }
 
@@ -51,7 +54,7 @@ EXAMPLES = """examples:
 
 exit status: 0 done, 1 a verdict, 2 wrong input, 3 the environment"""
 
-EXTRA_MODULES: Final = frozenset({"sqlalchemy", "alembic", "rich"})
+EXTRA_MODULES: Final = frozenset({"sqlalchemy", "alembic", "rich", "structlog", "prometheus_client"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +94,7 @@ def _run(arguments: list[str], name: str) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {installed_version()}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=OneLineParser)
     module: ModuleType | None = None
     for command, text in COMMANDS.items():
@@ -104,13 +107,6 @@ def _run(arguments: list[str], name: str) -> int:
     if module is None:  # `required` leaves no other way here
         raise ConfigurationError("no command given")
     return int(module.run(args))
-
-
-def _version() -> str:
-    try:
-        return version("ldp-telemetry")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "not installed"
 
 
 def _status_of(error: TelemetryError) -> int:

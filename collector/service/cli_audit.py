@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from client_sdk.accounting.loss import plain
 from client_sdk.errors import ConfigurationError
 from client_sdk.files import load_plan
+from client_sdk.mechanisms import Value
 from client_sdk.plan import Plan
 from collector.audit import ALPHA, SAMPLES_MIN, MetricAudit, audit_metrics
 from collector.reports.text import printable
@@ -59,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(audits: Sequence[MetricAudit]) -> Iterator[tuple[str, ...]]:
     for audit in audits:
-        named: tuple[str, ...] = (printable(audit.name), audit.mechanism, str(audit.claimed), _exact(audit))
+        claimed = f"{audit.claimed}, delta {plain(audit.delta)}" if audit.delta else str(audit.claimed)
+        named: tuple[str, ...] = (printable(audit.name), audit.mechanism, claimed, _exact(audit))
         for sampler in audit.samplers:
             evidence = sampler.evidence
             found = ("PASS" if sampler.passed and audit.exact_holds else "FAIL",)
@@ -82,15 +85,23 @@ def _evidence(audits: Sequence[MetricAudit]) -> Iterator[str]:
             if evidence.fault is not None:
                 yield f"{where}: {evidence.fault}"
             if evidence.lower_bound > float(audit.claimed):
-                inputs = f"{printable(repr(evidence.likely))} than of {printable(repr(evidence.unlikely))}"
+                inputs = f"{_shown(evidence.likely)} than of {_shown(evidence.unlikely)}"
                 yield f"{where}: '{evidence.event}' is more likely of {inputs} than epsilon {audit.claimed} allows"
+
+
+def _shown(value: Value) -> str:
+    """An input for one line; of a vector the two ends."""
+    if not isinstance(value, tuple) or len(value) <= 2:
+        return printable(repr(value))
+    return f"({value[0]}, ... {value[-1]})"
 
 
 def _verdict(audits: Sequence[MetricAudit]) -> str:
     failed = [audit.name for audit in audits if not audit.passed]
+    counted = f"{len(audits)} metric{'' if len(audits) == 1 else 's'}"
     if failed:
-        return f"audit: FAIL, {len(failed)} of {len(audits)} metrics: {printable(', '.join(failed))}"
-    return f"audit: PASS, {len(audits)} metrics, no claim refuted (false alarms: at most {ALPHA:g} of audits)"
+        return f"audit: FAIL, {len(failed)} of {counted}: {printable(', '.join(failed))}"
+    return f"audit: PASS, {counted}, no claim refuted (false alarms: at most {ALPHA:g} of audits)"
 
 
 def _as_dict(plan: Plan, audits: Sequence[MetricAudit]) -> dict[str, object]:
@@ -109,6 +120,7 @@ def _metric_as_dict(audit: MetricAudit) -> dict[str, object]:
         "metric": audit.name,
         "mechanism": audit.mechanism,
         "claimed_epsilon": str(audit.claimed),
+        "delta": str(audit.delta),
         "exact_epsilon": audit.exact,
         "exact_holds": audit.exact_holds,
         "verdict": "PASS" if audit.passed else "FAIL",
@@ -118,14 +130,18 @@ def _metric_as_dict(audit: MetricAudit) -> dict[str, object]:
                 "epsilon_at_least": sampler.evidence.lower_bound,
                 "samples": sampler.evidence.samples,
                 "event": sampler.evidence.event,
-                "likely": sampler.evidence.likely,
-                "unlikely": sampler.evidence.unlikely,
+                "likely": _as_json(sampler.evidence.likely),
+                "unlikely": _as_json(sampler.evidence.unlikely),
                 "fault": sampler.evidence.fault,
                 "verdict": "PASS" if sampler.passed else "FAIL",
             }
             for sampler in audit.samplers
         ],
     }
+
+
+def _as_json(value: Value) -> object:
+    return _shown(value) if isinstance(value, tuple) else value
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from client_sdk.errors import ConfigurationError
 from collector.reports.text import Cell, printable, to_csv, to_json
+from collector.service.settings import parse_duration, parse_keep, parse_size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+
+T = TypeVar("T")
+
+DB_VARIABLE = "LDP_COLLECTOR_DB"
+DB_HELP = (
+    "the collector's store: sqlite:///PATH or a path, or postgresql+psycopg://USER@HOST/NAME; "
+    f"default: what ${DB_VARIABLE} says, where a password belongs"
+)
 
 PIPE_WIDTH = 160
 """Columns of a table that goes into a file or a pipe, where nothing says how wide the reader is."""
@@ -40,9 +51,62 @@ def new_parser(
     )
 
 
+def default_db() -> str | None:
+    """The store that the environment names: a password in there is in no list of processes."""
+    return os.environ.get(DB_VARIABLE) or None
+
+
 def add_db(parser: argparse.ArgumentParser) -> None:
     """`--db`, the same everywhere."""
-    parser.add_argument("--db", required=True, metavar="URL", help="the collector's store: sqlite:///PATH or a path")
+    default = default_db()
+    parser.add_argument("--db", required=default is None, default=default, metavar="URL", help=DB_HELP)
+
+
+def add_logging(parser: argparse.ArgumentParser) -> None:
+    """`--log-format`, `--log-level`, and the page for Prometheus: the same for every service."""
+    parser.add_argument("--log-format", metavar="F", help="console, or json: one object a line (console)")
+    parser.add_argument("--log-level", metavar="L", help="debug, info, warning or error (info)")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics, /healthz and /readyz there (nowhere)")
+    parser.add_argument(
+        "--metrics-public", action=argparse.BooleanOptionalAction, help="also beyond this machine (default: no)"
+    )
+
+
+def add_retention(parser: argparse.ArgumentParser) -> None:
+    """What housekeeping keeps."""
+    parser.add_argument(
+        "--keep-spends", type=keep, metavar="T", help="fold spends that are older into lifetime totals (365d)"
+    )
+    parser.add_argument(
+        "--keep-contributions", type=keep, metavar="T", help="drop who contributed to older periods; never while "
+        "their reports could still come (400d; forever)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep-rounds", type=keep, metavar="T", help="drop older rounds that released no sum, and whom old rounds "
+        "blame (forever)",
+    )  # fmt: skip
+
+
+def duration(text: str) -> float:
+    """For argparse: seconds."""
+    return _parsed(parse_duration, text)
+
+
+def keep(text: str) -> float:
+    """For argparse: seconds, or infinitely many."""
+    return _parsed(parse_keep, text)
+
+
+def size(text: str) -> int:
+    """For argparse: bytes."""
+    return _parsed(parse_size, text)
+
+
+def _parsed(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:

@@ -1,8 +1,6 @@
-"""Numbers as operators give them, for the commands that account: plain, finite, in range, or refused by one line.
+"""Numbers as options of the commands that account: `quantities.py` reads them, argparse says whose they are.
 
-Rules of this file: what is not exactly a number in plain digits ("nan", "1_000", "0x1", "", " 5") is none; a number
-outside its range is refused with the range; argparse puts the option's name in front of every line.
-What it does not do: round. An epsilon stays the decimal that was written, a share an exact fraction.
+Rules of this file: whatever is refused becomes one line, with the option's name in front.
 """
 
 from __future__ import annotations
@@ -12,18 +10,15 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final
+from typing import Final, TypeVar
 
 from client_sdk.mechanisms.parameters import EPSILON_MAX, EPSILON_MIN
+from collector.service import quantities
+from collector.service.quantities import DELTA, FALSE_DEVICES, SHOWN
 
-DELTA: Final = "1e-6"
-DELTA_MIN: Final = Decimal("1e-30")
-SHARE_MIN: Final = Decimal("1e-9")
-SHOWN: Final = 40
-"""Characters of a refused text that are repeated."""
+_WHOLE: Final = re.compile(r"[0-9]{1,30}", re.ASCII)
 
-_WHOLE = re.compile(r"[0-9]{1,30}", re.ASCII)
-_DECIMAL = re.compile(r"[0-9]{1,60}(\.[0-9]{1,60})?(e[+-]?[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
+T = TypeVar("T")
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -37,29 +32,27 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def _decimal(text: str, least: Decimal, most: Decimal, meaning: str) -> Decimal:
-    if not _DECIMAL.fullmatch(text) or not least <= Decimal(text) <= most:
-        raise ArgumentTypeError(f"must be {meaning}, not {text[:SHOWN]!r}")
-    return Decimal(text)
+def _option(read: Callable[[str], T], text: str) -> T:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def epsilon(text: str) -> Decimal:
     """What one report of a mechanism may cost."""
-    return _decimal(text, EPSILON_MIN, EPSILON_MAX, f"a decimal number, {EPSILON_MIN:f} to {EPSILON_MAX}")
+    meaning = f"a decimal number, {EPSILON_MIN:f} to {EPSILON_MAX}"
+    return _option(lambda text: quantities.decimal(text, EPSILON_MIN, EPSILON_MAX, meaning), text)
 
 
 def delta(text: str) -> float:
-    """A probability that is small but not 0; what holds at 0 is the pure figure."""
-    value = _decimal(text, DELTA_MIN, Decimal(1), f"a probability of at least {DELTA_MIN} and below 1, such as {DELTA}")
-    if float(value) >= 1.0:
-        raise ArgumentTypeError(f"must be a probability below 1, such as {DELTA}, not {text[:SHOWN]!r}")
-    return float(value)
+    """A probability that is small but not 0."""
+    return _option(quantities.delta, text)
 
 
 def share(text: str) -> Fraction:
-    """A share of a cohort, 0 to 1, exact; one so small that no cohort has it is a slip."""
-    value = _decimal(text, Decimal(0), Decimal(1), meaning := "a share from 0 to 1, such as 0.1")
-    return Fraction(_decimal(text, SHARE_MIN, Decimal(1), meaning) if value else value)
+    """A share of a cohort, 0 to 1, exact."""
+    return _option(quantities.share, text)
 
 
 def add_delta(parser: ArgumentParser) -> None:
@@ -72,3 +65,14 @@ def add_corrupt(parser: ArgumentParser, default: str) -> None:
     """`--corrupt`; `default` says what holds without it."""
     text = f"share of each cohort that is assumed to collude with whoever looks, 0 to 1 (default: {default})"
     parser.add_argument("--corrupt", type=share, metavar="F", help=text)
+
+
+def add_false_devices(parser: ArgumentParser) -> None:
+    """`--false-devices`, the text as it was given: it may go to a collector."""
+
+    def read(text: str) -> str:
+        _option(quantities.false_devices, text)
+        return text
+
+    text = f"contributors that may be false, a number or a share such as {FALSE_DEVICES}% (default {FALSE_DEVICES}%)"
+    parser.add_argument("--false-devices", type=read, default=FALSE_DEVICES, metavar="M", help=text)

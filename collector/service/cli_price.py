@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ EXAMPLE = """examples:
   ldp-collector price --mechanism laplace --epsilon 1 --contributors 1000
   ldp-collector price --mechanism randomized_response --k 8 --epsilon 0.5 --contributors 200 --corrupt 0.1 --rounds 365
   ldp-collector price --mechanism optimized_unary --k 20 --epsilon 4 --contributors 1000 --json
+  ldp-collector price --mechanism laplace --epsilon 1 --contributors 1000 --fleet 100000 --rounds 30
 
 Local: somebody who sees each report. Central: somebody who sees only sums of which n_h reports are honest, the user's
 own counted; without --contributors nobody is, and central is local. A number has a lattice of 1000 levels."""
@@ -41,6 +43,8 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument("--k", type=whole(2, MOST_LABELS), metavar="K", help=text)
     text = "reports that each sum holds"
     parser.add_argument("--contributors", type=whole(1, MOST_CONTRIBUTORS), metavar="N", help=text)
+    text = "devices out of which each sum's contributors are drawn at random, unseen (default: nobody draws)"
+    parser.add_argument("--fleet", type=whole(1, MOST_CONTRIBUTORS), metavar="N", help=text)
     add_corrupt(parser, "0")
     text = "reports that a user makes, one a period (default 1)"
     parser.add_argument("--rounds", type=whole(1, MOST), default=1, metavar="R", help=text)
@@ -52,10 +56,13 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0; wrong numbers raise what names the option."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read as numpy comes: a second thread only waits, and burns CPU
     from collector.accounting.price import losses_of, price
 
     if args.rounds * args.metrics > MOST:
         raise ConfigurationError(f"--rounds: times --metrics must be at most {MOST}, not {args.rounds * args.metrics}")
+    if args.fleet is not None and (args.contributors is None or args.fleet < args.contributors):
+        raise ConfigurationError("--fleet: goes with --contributors, and is at least as many")
     try:
         losses = losses_of(args.mechanism, args.epsilon, args.k)
     except PlanError as error:
@@ -66,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         corrupt=args.corrupt or Fraction(0),
         releases=args.rounds * args.metrics,
         delta=args.delta,
+        fleet=args.fleet,
     )
     if args.json:
         print_json(_as_dict(found))
@@ -81,7 +89,17 @@ def _as_dict(found: Price) -> dict[str, Any]:
         "eps_central": found.eps_central,
         "n_h": found.n_h,
         "method": found.method,
+        **_outsiders(found),
     }
+
+
+def _outsiders(found: Price) -> dict[str, Any]:
+    """Only where it was asked for, and never without what it holds under."""
+    if found.eps_outsiders is None:
+        return {}
+    from collector.accounting.subsampling import OUTSIDERS
+
+    return {"eps_outsiders": found.eps_outsiders, "outsiders": OUTSIDERS}
 
 
 def _as_text(found: Price, args: argparse.Namespace) -> str:
@@ -96,6 +114,10 @@ def _as_text(found: Price, args: argparse.Namespace) -> str:
         f"Against whoever sees every report: {in_words(found.eps_local, args.delta).sentence}.\n"
         f"Against whoever sees only the sums: {in_words(found.eps_central, args.delta).sentence}.\n"
     )
+    if found.eps_outsiders is not None:
+        against = f"sums seen, and never who was in, delta {args.delta:g}"
+        figures += f"{'eps_outsiders':<15} {f'{found.eps_outsiders:.6g}':>14}   {against}\n"
+        words += f"eps_outsiders holds {_outsiders(found)['outsiders']}.\n"
     return figures + f"Relation: {RELATION}. Method: {found.method}.\n" + words + _conditions(args)
 
 

@@ -25,6 +25,7 @@ from collector.service.cli_common import (
     print_table,
 )
 from collector.service.cli_numbers import add_corrupt, add_delta
+from collector.service.quantities import share_text
 from collector.service.remote import Remote, add_source, fetch, readable, remote_of, wrong_question
 
 EXAMPLE = """examples:
@@ -36,12 +37,9 @@ EXAMPLE = """examples:
   ldp-collector privacy --server collector.example:443 --access-token-file anna.token
 
 The rows show who takes part and when: keep them to those who need them. Over the network --device and --all are for
-operators, and the fleet's local epsilon is its closed form's, over the lifetime."""
+operators; there the fleet's local epsilon is its closed form's, over the lifetime, unless --window, --delta or
+--corrupt asks for more. The histories of a large fleet are rounded there, so figures may be higher than with --db."""
 
-NOTE = (
-    "Pure local epsilon by basic composition: the bound against somebody who sees every report unmasked. "
-    "Windows are sliding, by the time of the charge; the lifetime never shrinks."
-)
 FIGURES_NOTE = (
     "All hold for replacing one value. Local, pure: with certainty, against somebody who sees every report unmasked; "
     "local: the same at delta {delta}; central: at delta {delta} {conditions}. "
@@ -63,7 +61,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     add_source(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device", metavar="ID", help="one device: its windows and its lifetime")
-    which.add_argument("--all", action="store_true", help="one row per device, pure local epsilon only")
+    which.add_argument("--all", action="store_true", help="every device: a row for each window")
     parser.add_argument(
         "--window", choices=privacy.ALL_WINDOWS, help="beside the lifetime (default: of one device all, else none)"
     )
@@ -79,8 +77,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError("--raw-text goes with --format csv")
     if args.ledger and args.device is None:
         raise ConfigurationError("--ledger goes with --device: it is one device's")
-    if args.all and _assumes(args):
-        raise ConfigurationError("--all shows every window, at delta 0 and whoever colludes: leave the others out")
     remote = remote_of(args)
     if remote is None:
         _print(_from_store(args), args)
@@ -88,11 +84,6 @@ def run(args: argparse.Namespace) -> int:
     with readable(remote):
         _print(_from_server(remote, args), args)
     return 0
-
-
-def _assumes(args: argparse.Namespace) -> bool:
-    """Is more asked for than the lifetime as it is without a word?"""
-    return args.window is not None or args.delta != DELTA or args.corrupt is not None
 
 
 def _windows(args: argparse.Namespace) -> Sequence[str]:
@@ -111,10 +102,10 @@ def _from_store(args: argparse.Namespace) -> Mapping[str, Any]:
         if args.device is not None:
             document = documents.device_document(store, args.device.lower(), time.time())
             return _figured(document, args)
-        if args.all:
-            return documents.all_devices_document(store, time.time())
         assumed = documents.Assumed(args.delta, args.corrupt)
         with _progress() as progress:
+            if args.all:
+                return documents.all_devices_document(store, time.time(), _windows(args), assumed, progress)
             return documents.exact_fleet_document(store, time.time(), _windows(args), assumed, progress)
     finally:
         store.close()
@@ -123,11 +114,18 @@ def _from_store(args: argparse.Namespace) -> Mapping[str, Any]:
 def _from_server(remote: Remote, args: argparse.Namespace) -> Mapping[str, Any]:
     if args.device == "":
         raise ConfigurationError("--device: give a device's id; --all lists them")
-    if args.device is None and _assumes(args):
-        raise ConfigurationError("--window, --delta and --corrupt go with --db or with --device")
     with wrong_question():
-        document = fetch(remote, GET_PRIVACY_METHOD, GetPrivacyRequest((args.device or "").lower(), args.all))
+        document = fetch(remote, GET_PRIVACY_METHOD, _request(args))
     return _figured(document, args) if args.device is not None else document
+
+
+def _request(args: argparse.Namespace) -> GetPrivacyRequest:
+    """Of one device its ledger, to compute from here."""
+    if args.device is not None:
+        return GetPrivacyRequest(args.device.lower())
+    window = args.window or (privacy.LIFETIME if args.all else "")
+    delta = "" if args.delta == DELTA else repr(args.delta)
+    return GetPrivacyRequest("", args.all, window, delta, "" if args.corrupt is None else share_text(args.corrupt))
 
 
 def _figured(document: Mapping[str, Any], args: argparse.Namespace) -> Mapping[str, Any]:
@@ -163,8 +161,7 @@ def _print(document: Mapping[str, Any], args: argparse.Namespace) -> None:
     elif args.device is not None:
         _print_device(document)
     elif args.all:
-        _print_table("Epsilon per device", privacy.ALL_COLUMNS, privacy.all_rows(document))
-        console().print(NOTE)
+        _print_all(document)
     else:
         _print_fleet(document)
 
@@ -196,7 +193,13 @@ def _print_device(document: Mapping[str, Any]) -> None:
         out.print(f"As local, because {row['reason'].replace('_', ' ')}: {where}, period {row['period'] or '-'}.")
     if (more := len(lifetime["fallback_rounds"]) - MOST_FALLBACKS) > 0:
         out.print(f"And {more} more, which --format json names.")
-    _print_note(out, document)
+    _print_note(out, document, document["conditions"])
+
+
+def _print_all(document: Mapping[str, Any]) -> None:
+    _print_table("Epsilon per device", privacy.ALL_TABLE_COLUMNS, privacy.all_table_rows(document))
+    if document["devices"]:
+        _print_note(console(), document["devices"][0], document["conditions"])
 
 
 def _print_fleet(document: Mapping[str, Any]) -> None:
@@ -205,12 +208,14 @@ def _print_fleet(document: Mapping[str, Any]) -> None:
     out.print(PERCENTILES_NOTE)
     if count := document["windows"][-1]["by_plain_sum"]:
         out.print(PLAIN_SUM_NOTE.format(count=count))
-    _print_note(out, document)
+    _print_note(out, document, document["conditions"])
 
 
-def _print_note(out: Any, document: Mapping[str, Any]) -> None:
-    delta = plain(document["windows"][-1]["eps_delta"])
-    out.print(FIGURES_NOTE.format(delta=delta, conditions=document["conditions"]))
+def _print_note(out: Any, shown: Mapping[str, Any], conditions: str) -> None:
+    delta = plain(shown["windows"][-1]["eps_delta"])
+    out.print(FIGURES_NOTE.format(delta=delta, conditions=conditions))
+    if (summed := shown["windows"][-1].get("delta_pure")) is not None:
+        out.print(f"Gaussian noise is pure at no epsilon: those sums hold but for delta {plain(summed)}.")
 
 
 def _print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from client_sdk.accounting.budget import MICRO, format_micro
-from client_sdk.accounting.ledger import WINDOWS, Ledger
+from client_sdk.accounting.ledger import WINDOWS, FoldedReports, Ledger, LedgerEntry
 from client_sdk.accounting.ledger_reader import parse_ledger
 from client_sdk.accounting.words import in_words
 from client_sdk.errors import ConfigurationError, PlanError
@@ -131,13 +132,34 @@ def _contradictions(ledger: Ledger, plans: Mapping[str, Plan]) -> Iterator[str]:
         if stated.windows.get(window) != micro:
             yield f"stated.windows.{window}: {stated.windows.get(window)}, but the rows add up to {micro}"
     for place, entry in enumerate(ledger.entries):
-        if entry.micro_epsilon != plans[entry.plan].report_micro_epsilon:
+        if not plans[entry.plan].memos and entry.micro_epsilon != plans[entry.plan].report_micro_epsilon:
             cost = plans[entry.plan].report_micro_epsilon
             yield f"entries[{place}].micro_epsilon: {entry.micro_epsilon}, but a report of its plan costs {cost}"
     for place, row in enumerate(ledger.folded):
         cost = row.reports * plans[row.plan].report_micro_epsilon
-        if row.micro_epsilon != cost:
+        if not plans[row.plan].memos and row.micro_epsilon != cost:
             yield f"folded[{place}].micro_epsilon: {row.micro_epsilon}, but such reports cost {cost}"
+
+    yield from _memoised(ledger, plans)
+
+
+def _memoised(ledger: Ledger, plans: Mapping[str, Plan]) -> Iterator[str]:
+    """Of plans with memoised metrics, whose reports have a price together: by name, for versions share it."""
+    from collector.accounting.memoised import spent_micro
+
+    reports: dict[str, Counter[str]] = defaultdict(Counter)
+    spent: Counter[str] = Counter()
+    rows: tuple[LedgerEntry | FoldedReports, ...] = (*ledger.entries, *ledger.folded)
+    for row in rows:
+        name = plans[row.plan].name
+        reports[name][row.plan] += getattr(row, "reports", 1)
+        spent[name] += row.micro_epsilon
+    for name, by_plan in reports.items():
+        least = spent_micro(by_plan, plans)
+        # a device that opted out and in again, or lost its ledger, has paid some of it twice
+        too_much = ledger.source == "collector" and spent[name] > least
+        if any(plans[plan].memos for plan in by_plan) and (spent[name] < least or too_much):
+            yield f"{name}: micro_epsilon of all its reports: {spent[name]}, but together they cost {least}"
 
 
 def _alarms(ledger: Ledger, db: str) -> Iterator[str]:

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Final
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.files import load_public_key
-from collector.service.cli_common import Subparsers, add_format, console, new_parser, print_json, print_table
+from collector.service import logs
+from collector.service.cli_common import (
+    Subparsers,
+    add_format,
+    add_logging,
+    console,
+    duration,
+    new_parser,
+    print_json,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from collector.service.registrar.folder import RegistrarFolder
@@ -32,6 +42,7 @@ EXAMPLE = """examples:
   ldp-collector registrar revoke --dir /var/lib/ldp-registrar 139e3940e64b5491722088d9a0d74162
 """
 
+DB_VARIABLE = "LDP_REGISTRAR_DB"
 MAX_COUNT = 100_000
 MAX_TTL_S = 10 * 366 * 86_400
 DEFAULT_ADDRESS = "registrar.example:7444"
@@ -61,6 +72,11 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
 def _action(actions: Subparsers[argparse.ArgumentParser], name: str, text: str) -> argparse.ArgumentParser:
     parser = new_parser(actions, name, text, EXAMPLE)
     parser.add_argument("--dir", type=Path, required=True, metavar="DIR", help="the registrar's folder")
+    parser.add_argument(
+        "--db", default=os.environ.get(DB_VARIABLE) or None, metavar="URL",
+        help=f"its store, where that is not in the folder: postgresql+psycopg://..., a database of its own; or in "
+        f"${DB_VARIABLE}",
+    )  # fmt: skip
     return parser
 
 
@@ -87,6 +103,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-calls-per-address", type=int, default=100, metavar="N", help="of them from one address (default 100)"
     )
+    parser.add_argument(
+        "--drain",
+        type=duration,
+        default="0",
+        metavar="T",
+        help="after the first signal: say NOT_SERVING, and go on that long (0)",
+    )
+    add_logging(parser)
 
 
 def _add_issue_token(parser: argparse.ArgumentParser) -> None:
@@ -122,14 +146,18 @@ def _init(args: argparse.Namespace) -> int:
 def _serve(args: argparse.Namespace) -> int:
     from collector.service.registrar.issuing import Terms
     from collector.service.registrar.service import DEFAULT_LISTEN, RegistrarSettings, serve
+    from collector.service.settings import check_log
 
     terms = Terms(_seconds("--lifetime", args.lifetime), _seconds("--renew-for", args.renew_for))
     settings = RegistrarSettings(
         args.dir, args.listen or DEFAULT_LISTEN, args.tls_cert, args.tls_key, insecure=args.insecure, terms=terms,
         max_calls=args.max_calls, max_calls_per_address=args.max_calls_per_address,
+        metrics=args.metrics, metrics_public=bool(args.metrics_public), drain_s=args.drain,
+        db=args.db,
     )  # fmt: skip
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    log_format, log_level = args.log_format or "console", args.log_level or "info"
+    check_log(log_format, log_level)
+    logs.configure(log_format, log_level)
     if not asyncio.run(serve(settings)):
         # The store's thread is stuck in the disk or a lock; waiting for it would break the promised end.
         logging.shutdown()
@@ -200,7 +228,7 @@ ACTIONS: Final[dict[str, Action]] = {
 def _folder(args: argparse.Namespace) -> RegistrarFolder:
     from collector.service.registrar.folder import RegistrarFolder
 
-    return RegistrarFolder(args.dir)
+    return RegistrarFolder(args.dir, args.db)
 
 
 def _say(*lines: str) -> None:

@@ -20,6 +20,7 @@ from collector.reports.estimates import INTERVALS
 from collector.reports.privacy import rounded_up
 from collector.reports.report import COLUMNS, report_rows
 from collector.reports.text import plain
+from collector.service import quantities
 from collector.service.cli_common import (
     Subparsers,
     add_format,
@@ -29,6 +30,7 @@ from collector.service.cli_common import (
     print_json,
     print_table,
 )
+from collector.service.cli_numbers import add_false_devices
 from collector.service.remote import Remote, add_source, fetch, readable, remote_of, wrong_question
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ EXAMPLE = """examples:
   ldp-collector report --server collector.example:443 --access-token-file anna.token
 
 --since and --until select periods by their start, half open; a bare date is 00:00Z."""
+
+MOST_NAMED = 10
+"""Cohorts of one metric that a table names."""
 
 MOST_ROWS = 500
 """Of one metric, in a table."""
@@ -61,6 +66,11 @@ INTERVAL_NOTE = (
     "distribution's reaches it."
 )
 SIMULTANEOUS_NOTE = "All intervals of one metric hold together with 95 %."
+FALSE_NOTE = (
+    "Without any so many: where the number lies if those contributors' reports are left out, whatever they held "
+    "(--false-devices). The median of cohorts is moved less by a few cohorts full of false reports, and is another "
+    "quantity where cohorts differ."
+)
 NORMALISED_NOTE = (
     "Normalised counts are not below 0 and add up to the contributors (Norm-Sub): easier to draw, but biased; "
     "never add them up."
@@ -82,6 +92,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--simultaneous", action="store_true", help="table: intervals that all rows of a metric lie in together"
     )
+    add_false_devices(parser)
     add_format(parser, "table", "json", "csv")
 
 
@@ -96,29 +107,34 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError("--population and --simultaneous choose a table's columns; JSON and CSV have all")
     remote = remote_of(args)
     if remote is None:
-        _print(_from_store(args.db, args.metric, since, until), args)
+        _print(_from_store(args.db, args.metric, since, until, args.false_devices), args)
         return 0
     with readable(remote):
-        _print(_from_server(remote, args.metric, since, until), args)
+        _print(_from_server(remote, args.metric, since, until, args.false_devices), args)
     return 0
 
 
-def _from_store(db: str, metric: str | None, since: int | None, until: int | None) -> Mapping[str, Any]:
+def _from_store(
+    db: str, metric: str | None, since: int | None, until: int | None, false_devices: str
+) -> Mapping[str, Any]:
     from collector.service.documents import report_document
     from collector.service.storage import CollectorStore
 
     store = CollectorStore.open(db, read_only=True)
     try:
-        return report_document(store, metric, since, until)
+        return report_document(store, metric, since, until, quantities.false_devices(false_devices))
     finally:
         store.close()
 
 
-def _from_server(remote: Remote, metric: str | None, since: int | None, until: int | None) -> Mapping[str, Any]:
+def _from_server(
+    remote: Remote, metric: str | None, since: int | None, until: int | None, false_devices: str
+) -> Mapping[str, Any]:
     if until is not None and until <= 0:
         raise ConfigurationError("--until: nothing was collected before 1970")
     with wrong_question():
-        return fetch(remote, GET_REPORT_METHOD, GetReportRequest(metric or "", max(since or 0, 0), until or 0))
+        request = GetReportRequest(metric or "", max(since or 0, 0), until or 0, false_devices)
+        return fetch(remote, GET_REPORT_METHOD, request)
 
 
 def _instant(option: str, value: str | None) -> int | None:
@@ -175,7 +191,7 @@ def _print_tables(document: Mapping[str, Any], columns: Columns) -> None:
         return
     for metric in document["metrics"]:
         _print_metric(out, metric, columns)
-    notes = [NOTE, *columns.notes]
+    notes = [NOTE, *columns.notes, FALSE_NOTE]
     if any(row["normalised"] is not None for metric in document["metrics"] for row in metric["estimates"]):
         notes.append(NORMALISED_NOTE)
     out.print(" ".join([*notes, f"Verdicts: {RULE}."]))
@@ -185,15 +201,25 @@ def _print_metric(out: Console, metric: Mapping[str, Any], columns: Columns) -> 
     rows = metric["estimates"]
     is_normalised = any(row["normalised"] is not None for row in rows)
     more = [*(["sum"] if metric["kind"] == "numeric" else []), *(["normalised"] if is_normalised else [])]
-    header = ("value", _number_header(rows), *columns.header, *more, "verdict")
+    is_robust = any(row.get("median_of_cohorts") is not None for row in rows)
+    more += [*(["without_false"] if "false_devices" in metric else []), *(["median_of_cohorts"] if is_robust else [])]
+    named = {name: name.replace("_", " ") for name in more}
+    named["without_false"] = f"without any {metric.get('false_devices', 0):,} of them"
+    header = ("value", _number_header(rows), *columns.header, *(named[name] for name in more), "verdict")
     shown = _largest(rows)
     print_table(out, _title(metric), header, (_cells(row, columns, more) for row in shown))
+    if (vector := metric.get("vector")) is not None and vector["dimension"] > len(rows):
+        out.print(
+            f"Of {vector['dimension']:,} coordinates the first {len(rows):,} have rows; --format json has them all."
+        )
     if len(shown) < len(rows):
         out.print(f"The {len(shown)} largest of {len(rows):,} rows; --format csv and json have them all.")
     _print_epsilons(out, metric)
+    _print_standing_out(out, metric)
     if (influence := metric.get("one_false_report")) is None:
         return
-    what = {"categorical": "count", "histogram": "count", "quantiles": "quantile"}.get(metric["kind"], "mean")
+    kinds = {"categorical": "count", "histogram": "count", "quantiles": "quantile", "vector": "coordinate"}
+    what = kinds.get(metric["kind"], "mean")
     out.print(f"One well-formed false report among them moves a {what} by at most {influence:,.4g};")
     reach = metric["one_broken_device"]
     far = "by any amount" if reach is None else f"in one round, by anything up to {reach:,.4g}"
@@ -202,11 +228,30 @@ def _print_metric(out: Console, metric: Mapping[str, Any], columns: Columns) -> 
     )
 
 
+def _print_standing_out(out: Console, metric: Mapping[str, Any]) -> None:
+    """An older collector's document has no such fields."""
+    if (rate := metric.get("false_alarm_rate")) is None:
+        return
+    named = metric["standing_out"]
+    alarm = f"false alarms: at most {100 * rate:g} %"
+    if not named:
+        out.print(f"None of its {metric['cohorts']:,} cohorts stands out ({alarm}).")
+    for one in named[:MOST_NAMED]:
+        out.print(
+            f"Round {one['round']} of period {one['period']} stands out in {one['label']}: {one['per_report']:.4g} a "
+            f"report, in the others {one['per_report_of_others']:.4g} (p {one['p']:.2g}; {alarm})."
+        )
+    if len(named) > MOST_NAMED:
+        out.print(f"And {len(named) - MOST_NAMED} more, which --format json names.")
+
+
 def _print_epsilons(out: Console, metric: Mapping[str, Any]) -> None:
     if (central := metric.get("epsilon_central")) is None:
         return
+    # an older collector's document has no such field
+    but = f" but for delta {plain(delta)}" if (delta := metric.get("delta_local")) else ""
     out.print(
-        f"One report costs epsilon {plain(metric['epsilon_local'])} against whoever sees it; at delta "
+        f"One report costs epsilon {plain(metric['epsilon_local'])}{but} against whoever sees it; at delta "
         f"{plain(metric['delta'])} it costs {rounded_up(central)} (n_h {metric['n_h']:,}, {metric['central_method']}) "
         f"{metric['central_conditions']}."
     )
@@ -238,7 +283,9 @@ def _title(metric: Mapping[str, Any]) -> str:
     if metric["expires"] is not None:
         kind += f", not asked for in periods from {metric['expires']} on"
     sampled = "" if metric["reports"] == metric["contributors"] else f" of {metric['reports']:,} reports"
-    return f"{metric['name']}: {kind}, {metric['contributors']:,} contributors{sampled} ({plan})"
+    # an older collector's document has no such field
+    bare = f", {direct:,} of them unmasked" if (direct := metric.get("direct")) else ""
+    return f"{metric['name']}: {kind}, {metric['contributors']:,} contributors{sampled}{bare} ({plan})"
 
 
 def _mechanisms(metric: Mapping[str, Any]) -> str:
@@ -258,9 +305,22 @@ def _cells(row: Mapping[str, Any], columns: Columns, more: Sequence[str]) -> tup
         return (row["label"], "-", "-", "-", *["-"] * len(more), row["verdict"])
     scale = row["standard_error"] or 0.0
     interval = "-" if low is None or high is None else f"{rounded(low, scale)} .. {rounded(high, scale)}"
-    views = {"normalised": _known(row["normalised"], scale), "sum": _sum(row)}
+    low, high = row.get("without_false") or (None, None)
+    views = {
+        "normalised": _known(row["normalised"], scale),
+        "sum": _sum(row),
+        "without_false": "-" if low is None or high is None else f"{rounded(low, scale)} .. {rounded(high, scale)}",
+        "median_of_cohorts": _median(row),
+    }
     known = (row["label"], rounded(value, scale), _known(error, scale), interval)
     return (*known, *(views[name] for name in more), row["verdict"])
+
+
+def _median(row: Mapping[str, Any]) -> str:
+    if (median := row.get("median_of_cohorts")) is None:
+        return "-"
+    error = row["median_of_cohorts_error"] or 0.0
+    return f"{rounded(median, error)} ± {rounded(error, error)}"
 
 
 def _sum(row: Mapping[str, Any]) -> str:

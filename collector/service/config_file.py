@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from client_sdk.errors import ConfigurationError
-from collector.service.settings import parse_duration, parse_size
+from collector.service.settings import parse_duration, parse_keep, parse_size
 
 
 def _text(value: object) -> str:
@@ -54,8 +54,16 @@ def _whole(value: object) -> int:
 def _duration(value: object) -> float:
     """Text with a unit, or a number of seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigurationError("is too large for a time; use e.g. 30s, 500ms or 2m") from None
     return parse_duration(_text(value))
+
+
+def _keep(value: object) -> float:
+    """A duration, or `forever`."""
+    return parse_keep(value) if isinstance(value, str) else _duration(value)
 
 
 KEYS: Final[Mapping[str, tuple[str, Callable[[object], object]]]] = {
@@ -77,6 +85,15 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[object], object]]]] = {
     "max_streams_per_address": ("max_streams_per_address", _whole),
     "max_joins": ("max_joins", _whole),
     "max_round_memory": ("max_round_bytes", _size),
+    "metrics": ("metrics", _text),
+    "metrics_public": ("metrics_public", _flag),
+    "log_format": ("log_format", _text),
+    "log_level": ("log_level", _text),
+    "drain": ("drain_s", _duration),
+    "reflection": ("reflection", _flag),
+    "keep_spends": ("keep_spends_s", _keep),
+    "keep_contributions": ("keep_contributions_s", _keep),
+    "keep_rounds": ("keep_rounds_s", _keep),
 }
 """Key -> the field of ServeSettings that it sets, and what reads it."""
 
@@ -87,7 +104,7 @@ def read_config(path: Path) -> dict[str, Any]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"--config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, of UTF-8, and a number with thousands of digits
         raise ConfigurationError(f"--config {path}: not a TOML file ({error})") from None
     unknown = sorted(set(document) - set(KEYS))
     if unknown:

@@ -6,22 +6,25 @@ who may ask is decided before (`gate`, `reporting`), and what the documents look
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from client_sdk.accounting.ledger import Ledger
 from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan, parse_plan
 from collector.accounting import fleet
-from collector.accounting.basic import WINDOWS, Amount, DeviceSpending
+from collector.accounting.allowance import Allowance, allowed
+from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, EveryDevice, PlanSpend
 from collector.accounting.figures import DELTA
 from collector.accounting.fleet import Progress
+from collector.poisoning import SHARE
 from collector.reports import all_devices, build_report, device_ledger, fleet_privacy
 from collector.reports.fleet import fleet_window, with_windows
-from collector.reports.privacy import LIFETIME, with_ledger
+from collector.reports.privacy import LIFETIME, with_every_figure, with_ledger
 from collector.service.storage import CollectorStore
+from collector.service.storage_fleet import MOST_HISTORIES, RATIOS
 
 Document = Mapping[str, Any]
 
@@ -30,13 +33,21 @@ class UnknownDeviceError(ConfigurationError):
     """No report of the device that was asked for is counted."""
 
 
-def report_document(store: CollectorStore, metric: str | None, since: int | None, until: int | None) -> Document:
-    """Estimates for since <= period_start < until. Raises UnknownMetricError, StoreError."""
+def report_document(
+    store: CollectorStore,
+    metric: str | None,
+    since: int | None,
+    until: int | None,
+    false_devices: Fraction | int = SHARE,
+) -> Document:
+    """Estimates for since <= period_start < until. false_devices: how many, or a share of the contributors. Raises
+    UnknownMetricError, StoreError.
+    """
     if since is not None and until is not None and since > until:
         raise ConfigurationError("--since lies after --until; swap them")
     rows = store.released_sums(metric, since, until)
     plans = store.plans()  # after the sums: a plan that comes between is one too many, never one too few
-    return build_report(plans, rows, since, until, metric)
+    return build_report(plans, rows, since, until, metric, false_devices)
 
 
 def fleet_document(store: CollectorStore, now: float, delta: float = DELTA) -> Document:
@@ -44,16 +55,25 @@ def fleet_document(store: CollectorStore, now: float, delta: float = DELTA) -> D
     plans = _plans(store)
     rhos = {plan.hash: fleet.micro_rho(plan) for plan in plans.values()}
     sums = store.fleet_sums(now, LIFETIME, rhos)
-    row = fleet_window(LIFETIME, sums, fleet.closed_forms(sums, delta), None, delta=delta)
+    is_pure = not any(plan.report_delta for plan in plans.values())
+    row = fleet_window(LIFETIME, sums, fleet.closed_forms(sums, delta, is_pure=is_pure), None, delta=delta)
     return with_windows(fleet_privacy(store.lifetimes_micro_epsilon()), [row])
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What figures hold for. corrupt: the share of each roster that colludes; None: as each plan says."""
+    """What figures hold for. corrupt: the share of each roster that colludes; None: as each plan says.
+
+    More than `most` histories are rounded by `ratios`, one after the other: figures that are higher, sooner there.
+    """
 
     delta: float = DELTA
     corrupt: Fraction | None = None
+    most: int = MOST_HISTORIES
+    ratios: tuple[float, ...] = RATIOS
+
+
+DEFAULT: Final = Assumed()
 
 
 def exact_fleet_document(
@@ -71,9 +91,8 @@ def _exact_window(
     store: CollectorStore, now: float, window: str, assumed: Assumed, progress: Progress | None
 ) -> dict[str, Any]:
     known = _plans(store).values()
-    shares = {plan.hash: _share(plan, assumed) for plan in known}
     sums = store.fleet_sums(now, window, {plan.hash: fleet.micro_rho(plan) for plan in known})
-    histories = store.fleet_histories(now, window, shares)
+    histories = store.fleet_histories(now, window, _shares(known, assumed), assumed.most, assumed.ratios)
     plans = _plans(store)  # after the histories: a plan that comes between is one too many, never one too few
     found = fleet.fleet_figures(histories, plans, assumed.delta, progress)
     local, central = ([(getattr(one, name), one.devices) for one in found] for name in ("eps_local", "eps_central"))
@@ -86,13 +105,50 @@ def _plans(store: CollectorStore) -> dict[str, Plan]:
     return {plan.hash.hex(): parse_plan(plan.text) for plan in store.plans()}
 
 
-def _share(plan: Plan, assumed: Assumed) -> Fraction:
-    return plan.cohort.corrupt_fraction if assumed.corrupt is None else assumed.corrupt
+def _shares(plans: Iterable[Plan], assumed: Assumed) -> dict[bytes, Fraction]:
+    corrupt = assumed.corrupt
+    return {plan.hash: plan.cohort.corrupt_fraction if corrupt is None else corrupt for plan in plans}
 
 
-def all_devices_document(store: CollectorStore, now: float) -> Document:
-    """One entry per device with a counted report. Raises StoreError."""
-    return all_devices(store.spending(now))
+def all_devices_document(
+    store: CollectorStore,
+    now: float,
+    windows: Sequence[str] = (),
+    assumed: Assumed = DEFAULT,
+    progress: Progress | None = None,
+) -> Document:
+    """One entry per device with a counted report; its pure epsilons, and all its figures in `windows`. Raises
+    StoreError.
+    """
+    if not windows:
+        return all_devices(store.spending(now))
+    every = store.every_device(now, windows, _shares(_plans(store).values(), assumed), assumed.most, assumed.ratios)
+    plans = _plans(store)  # after the histories, as above
+    likes = {}
+    for window, found in every.windows.items():
+        figures = fleet.fleet_figures(found.histories, plans, assumed.delta, progress)
+        least = [fleet.alone(one, plans) for one in found.histories]
+        likes[window] = [
+            (replace(one, micro_epsilon=max(one.micro_epsilon, least[one.history])), figures[one.history])
+            for one in found.devices
+        ]
+    document = all_devices(every.spendings)
+    is_pure = not any(plan.report_delta for plan in plans.values())
+    allowances = _allowances(every, plans, int(now))
+    return with_every_figure(document, likes, allowances, assumed.delta, is_pure=is_pure)
+
+
+def _allowances(every: EveryDevice, plans: Mapping[str, Plan], now: int) -> dict[str, Allowance]:
+    """By device; one computation for all that have spent alike."""
+    found: dict[tuple[tuple[PlanSpend, ...], int], Allowance] = {}
+    of_device = {}
+    for one in every.spendings:
+        spends = every.plan_spends.get(one.device_id, ())
+        key = spends, one.lifetime.micro_epsilon - sum(spend.micro_epsilon for spend in spends)
+        if key not in found:
+            found[key] = allowed(spends, plans, carried_micro_epsilon=key[1], as_of=now)
+        of_device[one.device_id] = found[key]
+    return of_device
 
 
 def device_document(store: CollectorStore, device_id: str, now: float) -> Document:

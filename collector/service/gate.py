@@ -11,7 +11,7 @@ their sender inside; what a role may ask *for* (a device only about itself) the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NoReturn
 
@@ -22,6 +22,7 @@ from client_sdk.certificate import Role
 from client_sdk.errors import RejectionError, RejectionReason
 from client_sdk.wire.methods import (
     DELETE_METHOD,
+    DELIVER_METHOD,
     GET_COUNTERS_METHOD,
     GET_PLAN_METHOD,
     GET_PRIVACY_METHOD,
@@ -31,7 +32,7 @@ from client_sdk.wire.methods import (
 from collector.service.access import Access, Caller
 from collector.service.admission import Streams
 from collector.service.entrance import Entrance
-from collector.service.health import CHECK, HEALTH_PREFIX
+from collector.service.health import HEALTH_PREFIX
 from collector.service.monitoring import Monitor
 from collector.service.statuses import Refusal, status_of
 
@@ -43,6 +44,7 @@ SIGNED: Final = frozenset({Role.DEVICE})
 
 POLICY: Final[Mapping[str, frozenset[Role]]] = {
     PARTICIPATE_METHOD.path: SIGNED,
+    DELIVER_METHOD.path: SIGNED,
     DELETE_METHOD.path: SIGNED,
     GET_PLAN_METHOD.path: EVERYBODY,
     GET_REPORT_METHOD.path: frozenset({Role.ANALYST, Role.OPERATOR}),
@@ -51,7 +53,9 @@ POLICY: Final[Mapping[str, frozenset[Role]]] = {
 }
 """Who may call what."""
 
-NO_WORD_NEEDED: Final = frozenset({PARTICIPATE_METHOD.path, DELETE_METHOD.path, GET_PLAN_METHOD.path})
+NO_WORD_NEEDED: Final = frozenset(
+    {PARTICIPATE_METHOD.path, DELIVER_METHOD.path, DELETE_METHOD.path, GET_PLAN_METHOD.path}
+)
 """Open to callers who show nothing: signed requests, and the plan, which is public. What is shown is judged."""
 
 _caller: ContextVar[Caller | None] = ContextVar("caller", default=None)
@@ -66,14 +70,23 @@ def caller() -> Caller:
 
 
 class Gate(grpc.GenericRpcHandler):
-    """In front of all handlers of one collector: the only one that its server has."""
+    """In front of all handlers of one collector: the only one that its server has.
+
+    open_to_all: methods that tell nothing but what is published, and that this collector's operator asked for.
+    """
 
     def __init__(
-        self, handlers: Sequence[grpc.GenericRpcHandler], access: Access, streams: Streams, monitor: Monitor
+        self,
+        handlers: Sequence[grpc.GenericRpcHandler],
+        access: Access,
+        streams: Streams,
+        monitor: Monitor,
+        open_to_all: Iterable[str] = (),
     ) -> None:
         self._handlers = tuple(handlers)
         self._access = access
         self._monitor = monitor
+        self._open_to_all = frozenset(open_to_all)
         self._entrance = Entrance(streams, self._refuse)
         self._stopping = False
 
@@ -92,7 +105,7 @@ class Gate(grpc.GenericRpcHandler):
         async def admit(context: Context) -> None:
             await self._admit(method, context)
 
-        return self._entrance.guarded(handler, admit, beside_the_total=method == CHECK)
+        return self._entrance.guarded(handler, admit, beside_the_total=method.startswith(HEALTH_PREFIX))
 
     async def _refuse(self, context: Context, refusal: Refusal) -> NoReturn:
         await refuse(context, refusal, self._monitor)
@@ -103,6 +116,8 @@ class Gate(grpc.GenericRpcHandler):
             return
         if self._stopping:
             raise RejectionError(RejectionReason.SHUTTING_DOWN)
+        if method in self._open_to_all:
+            return
         found = await self._access.caller(method, context.invocation_metadata() or ())
         if found is None:
             if method not in NO_WORD_NEEDED:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from collector.service.settings import MachineError, split_address
 from collector.service.tls_files import TlsFiles
 
 KEEPALIVE_S = 60
+TIDY_S = 0.5
 
 CONNECTION_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),  # no silent sharing of a port
@@ -31,6 +35,8 @@ CONNECTION_OPTIONS: Sequence[tuple[str, int]] = (
     # a device may wait in silence; a dead one must not hold its seat for long
     ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    # what newer gRPC really waits for an answer to that ping, a minute without this (seen with 1.85)
+    ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
     ("grpc.keepalive_permit_without_calls", 0),
 )
@@ -76,8 +82,19 @@ def signal_event() -> asyncio.Event:
 
 def _on_signal(number: int, stop: asyncio.Event) -> None:
     if stop.is_set():
+        # in a thread with a limit: whoever was interrupted may hold a lock that this needs
+        tidying = threading.Thread(target=_end_processes, daemon=True)
+        tidying.start()
+        tidying.join(TIDY_S)
         os._exit(128 + number)  # the stores' transactions and the devices' spools both survive this
     stop.set()
+
+
+def _end_processes() -> None:
+    """Workers first, then the semaphores that they share: what is left of those is complained about on stderr."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    multiprocessing.util._run_finalizers(0)  # type: ignore[attr-defined]  # noqa: SLF001 - what an orderly exit does
 
 
 def say_ready(address: str) -> None:

@@ -53,15 +53,25 @@ class Lobby:
         self.suspects = Suspects()
         self._stopping = False
 
+    @property
+    def waiting(self) -> int:
+        """Members that wait for a cohort."""
+        return sum(len(pool.members) for pool in self._pools.values())
+
+    @property
+    def running(self) -> int:
+        """Rounds between their roster and their end."""
+        return len(self._rounds)
+
     # --- seats ---
 
-    def take_seat(self, key: SeatKey) -> None:
-        """Hold one identity, plan name and period for a stream. Raises RejectionError."""
+    def take_seat(self, key: SeatKey, most: int = SEATS_PER_DEVICE) -> None:
+        """Hold one identity, plan name and period for a stream, if it has fewer than `most`. Raises RejectionError."""
         if self._stopping:
             raise RejectionError(RejectionReason.SHUTTING_DOWN)
         if key in self._seats:
             raise RejectionError(RejectionReason.DUPLICATE_IDENTITY)
-        if self._seats_of[key[0]] >= SEATS_PER_DEVICE:
+        if self._seats_of[key[0]] >= most:
             raise RejectionError(RejectionReason.BUSY)  # one identity must not fill the waiting room
         self._seats.add(key)
         self._seats_of[key[0]] += 1
@@ -82,7 +92,7 @@ class Lobby:
         if self._stopping:
             raise RejectionError(RejectionReason.SHUTTING_DOWN)
         self._tools.store.require_working()
-        if sum(len(pool.members) for pool in self._pools.values()) >= self._max_waiting:
+        if self.waiting >= self._max_waiting:
             raise RejectionError(RejectionReason.BUSY)
         key = member.pool_key
         pool = self._pools.get(key)

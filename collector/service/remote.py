@@ -22,6 +22,7 @@ from client_sdk.errors import ConfigurationError, TelemetryError, WireError
 from client_sdk.tls_faults import TlsFault, fault_of
 from client_sdk.wire import limits
 from client_sdk.wire.methods import Method
+from collector.service.cli_common import DB_HELP, default_db
 from collector.service.settings import is_loopback, split_address
 
 TIMEOUT_S: Final = 120.0
@@ -60,8 +61,9 @@ class Remote:
 
 def add_source(parser: argparse.ArgumentParser) -> None:
     """`--db`, or `--server` with what goes with it."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--db", metavar="URL", help="the collector's store: sqlite:///PATH or a path")
+    default = default_db()
+    which = parser.add_mutually_exclusive_group(required=default is None)
+    which.add_argument("--db", default=default, metavar="URL", help=DB_HELP)
     add_server(parser, which)
 
 
@@ -87,6 +89,8 @@ def remote_of(args: argparse.Namespace, *, token_needed: bool = True) -> Remote 
         raise ConfigurationError("--server needs --access-token-file (`ldp-collector access issue` makes a token)")
     token = "" if args.access_token_file is None else _token(args.access_token_file)
     contents = {option: None if path is None else _contents(option, path) for option, path in files.items()}
+    if contents["--ca"] is not None:
+        _check_authority(args.ca, contents["--ca"])
     certificate, key = contents["--client-cert"], contents["--client-key"]
     return Remote(args.server, token, contents["--ca"], args.insecure, certificate, key)
 
@@ -96,6 +100,20 @@ def _contents(option: str, path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _check_authority(path: Path, data: bytes) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=_ascii(data))
+    except (ssl.SSLError, ValueError):
+        raise ConfigurationError(
+            f"--ca {path}: holds no certificate in PEM form; give that of the authority behind the collector's"
+        ) from None
+
+
+def _ascii(pem: bytes) -> str:
+    """Comments beside certificates may be in any encoding."""
+    return pem.decode("ascii", "backslashreplace")
 
 
 def _token(path: Path) -> str:
@@ -215,7 +233,7 @@ def _raise(remote: Remote, error: Any) -> NoReturn:
 def _tls_fault(remote: Remote) -> TlsFault | None:
     """Shake hands as the call did, and see what the certificate is refused for."""
     host, port = split_address(remote.server)
-    context = ssl.create_default_context(cadata=None if remote.ca is None else remote.ca.decode("ascii", "replace"))
+    context = ssl.create_default_context(cadata=None if remote.ca is None else _ascii(remote.ca))
     context.set_alpn_protocols(["h2"])
     try:
         with (

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -35,8 +35,9 @@ from client_sdk.wire.convert import (
 from client_sdk.wire.limits import DOCUMENT_PIECE_BYTES
 from client_sdk.wire.messages import DocumentPiece, GetPrivacyRequest
 from client_sdk.wire.methods import GET_COUNTERS_METHOD, GET_PRIVACY_METHOD, GET_REPORT_METHOD, REPORTING_SERVICE
+from collector.reports.privacy import ALL_WINDOWS, LIFETIME
 from collector.reports.text import to_json
-from collector.service import documents
+from collector.service import documents, quantities
 from collector.service.access import Caller
 from collector.service.documents import Document, UnknownDeviceError
 from collector.service.gate import caller
@@ -47,6 +48,12 @@ from collector.service.storage import CollectorStore
 log = logging.getLogger(__name__)
 
 JSON: Final = "application/json"
+MOST_HISTORIES: Final = 256
+"""So many are composed for an answer, which takes seconds; the histories of a larger fleet are rounded until they are
+no more, or as far as RATIOS goes."""
+
+RATIOS: Final = (0.1, 0.2, 0.5, 1.0, 3.0)
+
 MOST_QUEUED: Final = 8
 MOST_QUEUED_OF_DEVICES: Final = 2
 
@@ -101,14 +108,18 @@ class ReportingServicer:
         with _wrong_requests_refused():
             request = get_report_request_from_wire(data)
         metric, since, until = request.metric or None, request.since or None, request.until or None
-        await self._answer(context, lambda store: documents.report_document(store, metric, since, until))
+        try:
+            assumed = quantities.false_devices(request.false_devices or quantities.FALSE_DEVICES)
+        except ValueError:
+            raise RejectionError(RejectionReason.MALFORMED) from None
+        await self._answer(context, lambda store: documents.report_document(store, metric, since, until, assumed))
 
     async def get_privacy(self, data: bytes, context: Context) -> None:
         """A ledger, or the fleet's distribution: see `_question`."""
         who = caller()
         with _wrong_requests_refused():
             request = get_privacy_request_from_wire(data)
-        if request.all and request.device:
+        if request.device and (request.all or _assumes(request)):
             raise RejectionError(RejectionReason.MALFORMED)
         question = _question(who, request, self._clock())
         with self._one_question(who):
@@ -162,16 +173,39 @@ class ReportingServicer:
 
 
 def _question(who: Caller, request: GetPrivacyRequest, now: float) -> Question:
-    """What `who` may have of what it asked for. Raises RejectionError(NOT_ALLOWED)."""
-    if who.role is Role.DEVICE and not request.all and request.device in {"", who.device_id}:
+    """What `who` may have of what it asked for. Raises RejectionError(NOT_ALLOWED), of who asks for too much first."""
+    figured = _assumes(request)
+    if who.role is Role.DEVICE and not request.all and not figured and request.device in {"", who.device_id}:
         return lambda store: documents.own_document(store, who.device_id, now)
-    if who.role is Role.OPERATOR and request.all:
-        return lambda store: documents.all_devices_document(store, now)
     if who.role is Role.OPERATOR and request.device:
         return lambda store: documents.device_document(store, request.device, now)
+    if who.role is Role.OPERATOR and request.all:
+        windows, assumed = _assumed(request) if figured else ((), documents.DEFAULT)
+        return lambda store: documents.all_devices_document(store, now, windows, assumed)
     if who.role in {Role.OPERATOR, Role.ANALYST} and not request.all and not request.device:
-        return lambda store: documents.fleet_document(store, now)
+        if not figured:
+            return lambda store: documents.fleet_document(store, now)
+        windows, assumed = _assumed(request)
+        return lambda store: documents.exact_fleet_document(store, now, windows, assumed)
     raise RejectionError(RejectionReason.NOT_ALLOWED)
+
+
+def _assumes(request: GetPrivacyRequest) -> bool:
+    return bool(request.window or request.delta or request.corrupt)
+
+
+def _assumed(request: GetPrivacyRequest) -> tuple[Sequence[str], documents.Assumed]:
+    """(windows, what figures hold for). Raises RejectionError(MALFORMED)."""
+    window = request.window or LIFETIME
+    try:
+        delta = quantities.delta(request.delta or quantities.DELTA)
+        corrupt = quantities.share(request.corrupt) if request.corrupt else None
+    except ValueError:
+        raise RejectionError(RejectionReason.MALFORMED) from None
+    if window not in ALL_WINDOWS:
+        raise RejectionError(RejectionReason.MALFORMED)
+    assumed = documents.Assumed(delta, corrupt, MOST_HISTORIES, RATIOS)
+    return tuple(dict.fromkeys((window, LIFETIME))), assumed
 
 
 @contextlib.contextmanager

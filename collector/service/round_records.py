@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from client_sdk.errors import AbortReason
 from collector.secagg.round import Round
+from collector.service.logs import fields
 from collector.service.mailbox import Member
 from collector.service.storage_rows import Blamed, Contributor, Release, RoundRecord
 
@@ -44,6 +45,30 @@ def aborted_record(
         seconds=seconds,
         finished_at=int(now),
         blamed=_blamed(round_, members),
+    )
+
+
+def released_fields(release: Release) -> dict[str, object]:
+    """What the log says of it, beside its text."""
+    return fields(
+        "round_released",
+        round=release.round_id,
+        joined=release.roster_size,
+        contributors=len(release.contributors),
+        dropouts=dict(release.dropouts),
+        seconds=round(release.seconds, 3),
+    )
+
+
+def aborted_fields(record: RoundRecord) -> dict[str, object]:
+    """What the log says of it, beside its text."""
+    return fields(
+        "round_aborted",
+        round=record.round_id,
+        reason=record.reason,
+        joined=record.joined,
+        dropouts=dict(record.dropouts),
+        seconds=round(record.seconds, 3),
     )
 
 

@@ -28,9 +28,9 @@ from collector.secagg.blame import SeedsRefusedError
 from collector.secagg.round import Phase, Round
 from collector.service.mailbox import Member
 from collector.service.message_bytes import encoded
-from collector.service.monitoring import Monitor
+from collector.service.monitoring import OPENING_SECONDS, STEP_SECONDS, Monitor
 from collector.service.roster_bytes import RosterBytes
-from collector.service.round_records import aborted_record, release_of
+from collector.service.round_records import aborted_fields, aborted_record, release_of, released_fields
 from collector.service.storage import CollectorStore
 from collector.service.storage_errors import StoreError, StoreProblem
 from collector.service.storage_rows import DuplicateContributionError
@@ -72,7 +72,7 @@ class RoundDriver:
         self._tools = tools
         self._on_free = on_free
         self._loop = asyncio.get_running_loop()
-        self._started = self._loop.time()
+        self._started = self._step_began = self._loop.time()
         self._held = set(range(len(self._members)))
         self._repeats = [0] * len(self._members)
         self._step: asyncio.Future[None] = self._loop.create_future()
@@ -167,6 +167,7 @@ class RoundDriver:
         """All four steps. Raises RoundAbortedError, StoreError."""
         while True:
             await self._step
+            self._tools.monitor.observe(STEP_SECONDS, self._loop.time() - self._step_began, self._round.phase.value)
             if self._round.phase is Phase.SHARES:
                 # a masked input that cannot be counted makes its report a resent one
                 self._tools.store.require_working()
@@ -186,7 +187,8 @@ class RoundDriver:
         """The totals. Raises RoundAbortedError, also where the collector stops before they are open."""
         self._opening = self._loop.create_task(self._tools.workers.open(self._round.opening()))
         try:
-            totals = await self._opening
+            with self._tools.monitor.timed(OPENING_SECONDS):
+                totals = await self._opening
         except SeedsRefusedError as error:
             self._round.blame(error.blamed)
             raise
@@ -201,12 +203,13 @@ class RoundDriver:
 
     async def _store(self, totals: list[int]) -> None:
         release = release_of(self._round, self._members, totals, self._seconds, self._tools.clock())
-        await self._tools.store.call_patiently(CollectorStore.store_release, release)
+        await self._tools.store.call_gathered(CollectorStore.store_releases, release)
         self._tools.monitor.round_released(len(release.contributors), release.dropouts, release.seconds)
         self._tools.monitor.blamed(blamed.what for blamed in release.blamed)
         log.info(
             "round %s released: %d joined, %d contributors, dropouts %s, %.1f s",
             release.round_id, release.roster_size, len(release.contributors), release.dropouts, release.seconds,
+            extra=released_fields(release),
         )  # fmt: skip
         receipt = Receipt(release.round_id, len(release.contributors), release.roster_size)
         for member in self._members:
@@ -219,7 +222,8 @@ class RoundDriver:
         self._tools.monitor.blamed(blamed.what for blamed in record.blamed)
         # an outage of the store has its own line, and only one
         level = logging.WARNING if refusal is None else logging.INFO
-        log.log(level, "round %s: %s; dropouts %s", record.round_id, error, record.dropouts)
+        said = aborted_fields(record)
+        log.log(level, "round %s: %s; dropouts %s", record.round_id, error, record.dropouts, extra=said)
         with contextlib.suppress(StoreError):
             await self._tools.store.call(CollectorStore.record_aborted, record)
 
@@ -227,6 +231,7 @@ class RoundDriver:
 
     def _arm(self) -> None:
         self._step = self._loop.create_future()
+        self._step_began = self._loop.time()
         self._arm_deadline()
 
     def _arm_deadline(self) -> None:

@@ -49,6 +49,7 @@ from collector.service.gate import refuse
 from collector.service.lobby import Lobby
 from collector.service.mailbox import Ending, Member, Sendable
 from collector.service.message_bytes import encoded
+from collector.service.monitoring import CLOCK_SKEW_SECONDS
 from collector.service.registrar.refusals import RefusalLog
 from collector.service.rounds import RoundTools
 from collector.service.standings import Standings
@@ -139,6 +140,9 @@ class SecAggServicer:
         await _write(context, Challenge(nonce))
         advert = await _read_one(context, Advert)
         check_advert(hello, nonce, advert)
+        ahead_s = advert.period_start - self._tools.clock()
+        if ahead_s > 0:  # by the device's clock the period has begun
+            self._tools.monitor.observe(CLOCK_SKEW_SECONDS, ahead_s)
         return plan, advert
 
     def _check_hello(self, hello: Hello, plan: Plan | None) -> None:

@@ -1,4 +1,4 @@
-"""Notices a second collector on one store: an advisory lock on an empty file beside it.
+"""Notices a second collector on one SQLite file: an advisory lock on an empty file beside it.
 
 Rules of this file: the system lets go of the lock however a process ends, so nothing is ever left to clean up; the file
 stays, for one that is removed could be locked by two. Where no lock can be had (a system without them, a folder that

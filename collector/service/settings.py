@@ -11,18 +11,41 @@ import ipaddress
 import math
 import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from client_sdk.errors import ConfigurationError, TelemetryError
 from client_sdk.files import load_public_key
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
-DURATION = re.compile(r"^(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>ms|s|m|h)?$")
+DURATION = re.compile(r"^(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>ms|s|m|h|d)?$")
 SIZE = re.compile(r"([0-9]{1,12})(KB|MB|GB|TB)?", re.ASCII)
 BYTES_PER_UNIT = {"": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000, "TB": 1_000_000_000_000}
 NAME = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?", re.ASCII)
-SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
+
+LOG_FORMATS = ("console", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+DAY_S = 86_400
+MIN_KEEP_SPENDS_S = 365 * DAY_S
+"""The longest window that figures are shown for."""
+
+KEEP_CONTRIBUTIONS_S = 400 * DAY_S
+MAX_KEEP_S = 366_000 * DAY_S
+MAX_WAIT_S = DAY_S
+"""A step, or a farewell, that takes longer is a slip; and timers do not reach without end."""
+
+MAX_CALLS = 1_000_000
+"""At once: more than any machine has descriptors for, and far below where the transport's counters end."""
+
+MAX_WORKERS = 256
+MAX_DEVICES = 1_000_000_000
+MAX_ROUND_BYTES = 1_000 * 10**12
+SHOWN = 24
+"""Digits of a refused number that are repeated."""
+
+FOREVER = "forever"
 
 
 class MachineError(TelemetryError):
@@ -48,10 +71,15 @@ class ServeSettings:
     max_streams_per_address: calls that one address may have open at once.
     max_joins: joins of one device for one period within an hour.
     max_round_bytes: the most memory that one round of a plan may need.
+    metrics: HOST:PORT of the page for Prometheus; None: there is none. metrics_public: also beyond this machine.
+    log_format, log_level: of LOG_FORMATS and LOG_LEVELS.
+    drain_s: how long the collector goes on after the first signal while its health already says that it stops.
+    reflection: answer gRPC's reflection, from which tools learn the services.
+    keep_spends_s, keep_contributions_s, keep_rounds_s: what housekeeping keeps, see `retention`; infinite: for good.
     """
 
     plan_paths: tuple[Path, ...]
-    db_url: str
+    db_url: str = field(repr=False)
     registrar_key: str = ""
     listen: str = DEFAULT_LISTEN
     tls_cert: Path | None = None
@@ -68,6 +96,15 @@ class ServeSettings:
     max_streams_per_address: int = 2_000
     max_joins: int = 60
     max_round_bytes: int = 2_000_000_000
+    metrics: str | None = None
+    metrics_public: bool = False
+    log_format: str = "console"
+    log_level: str = "info"
+    drain_s: float = 0.0
+    reflection: bool = False
+    keep_spends_s: float = MIN_KEEP_SPENDS_S
+    keep_contributions_s: float = KEEP_CONTRIBUTIONS_S
+    keep_rounds_s: float = math.inf
 
     def __post_init__(self) -> None:
         if not self.plan_paths:
@@ -78,20 +115,86 @@ class ServeSettings:
                 "(`ldp-collector registrar init` makes one)"
             )
         check_transport(self.listen, self.tls_cert, self.tls_key, insecure=self.insecure)
-        _check_positive("--step-timeout", self.step_timeout_s)
-        if not 0.0 <= self.grace_s < math.inf:
-            raise ConfigurationError(f"--grace: {self.grace_s} is not a time; use seconds, e.g. 10s")
-        if self.expected_devices is not None and self.expected_devices < 1:
-            raise ConfigurationError(f"--expected-devices: must be at least 1, not {self.expected_devices}")
+        check_wait("--step-timeout", self.step_timeout_s, "30s", above_zero=True)
+        check_wait("--grace", self.grace_s, "10s")
+        check_wait("--drain", self.drain_s, "5s")
+        self._check_limits()
         if self.client_ca is not None and self.tls_cert is None:
             raise ConfigurationError(
                 "--client-ca: clients have certificates over TLS only; give --tls-cert and --tls-key"
             )
         if bad := [name for name in self.names if not NAME.fullmatch(name)]:
             raise ConfigurationError(f"--name: {bad[0]!r} is not HOST or HOST:PORT")
-        limits = (self.max_waiting, self.max_streams, self.opening_workers, self.max_streams_per_address)
-        if min(*limits, self.max_joins, self.max_round_bytes) < 1:
-            raise ConfigurationError("limits on participants, streams, joins, memory and workers must be at least 1")
+        check_metrics(self.metrics, public=self.metrics_public)
+        check_log(self.log_format, self.log_level)
+        check_retention(self.keep_spends_s, self.keep_contributions_s, self.keep_rounds_s)
+
+    def _check_limits(self) -> None:
+        if self.expected_devices is not None:
+            check_whole("--expected-devices", self.expected_devices, MAX_DEVICES)
+        check_whole("--max-waiting", self.max_waiting, MAX_DEVICES)
+        check_whole("--max-streams", self.max_streams, MAX_CALLS)
+        check_whole("--max-streams-per-address", self.max_streams_per_address, MAX_CALLS)
+        check_whole("--max-joins", self.max_joins, MAX_CALLS)
+        check_whole("--opening-workers", self.opening_workers, MAX_WORKERS)
+        check_whole("--max-round-memory", self.max_round_bytes, MAX_ROUND_BYTES, " bytes (1000TB)")
+
+
+def check_whole(option: str, value: int, most: int, unit: str = "") -> None:
+    """Raises ConfigurationError for what is not in 1 to `most`, with the option, the value and the limit."""
+    if not 1 <= value <= most:
+        digits = str(value) if abs(value) < 10**SHOWN else "a number of more than 24 digits"
+        raise ConfigurationError(f"{option}: must be a whole number, 1 to {most}{unit}, not {digits}")
+
+
+def check_wait(option: str, seconds: float, example: str, *, above_zero: bool = False) -> None:
+    """Raises ConfigurationError for a time that is negative, no number, or longer than MAX_WAIT_S."""
+    if not 0.0 <= seconds <= MAX_WAIT_S or (above_zero and not seconds):
+        least = "above 0" if above_zero else "at least 0"
+        raise ConfigurationError(
+            f"{option}: must be a time {least} and at most {MAX_WAIT_S} seconds (1d), not {seconds:g}; "
+            f"use e.g. {example}"
+        )
+
+
+def check_metrics(address: str | None, *, public: bool) -> None:
+    """Only this machine reads the metrics, unless asked otherwise. Raises ConfigurationError."""
+    if address is None:
+        if public:
+            raise ConfigurationError("--metrics-public: goes with --metrics HOST:PORT")
+        return
+    host, _ = split_address(address, "--metrics")
+    if not public and not is_loopback(host):
+        raise ConfigurationError(
+            f"--metrics: {host!r} can be reached from other machines, and the page is plain text without a password; "
+            "use 127.0.0.1, or add --metrics-public where only Prometheus can reach it"
+        )
+
+
+def check_log(log_format: str, log_level: str) -> None:
+    """Raises ConfigurationError."""
+    if log_format not in LOG_FORMATS:
+        raise ConfigurationError(f"--log-format: {log_format!r} is none of {', '.join(LOG_FORMATS)}")
+    if log_level not in LOG_LEVELS:
+        raise ConfigurationError(f"--log-level: {log_level!r} is none of {', '.join(LOG_LEVELS)}")
+
+
+def check_retention(keep_spends_s: float, keep_contributions_s: float, keep_rounds_s: float) -> None:
+    """Raises ConfigurationError. What plans need beyond that, housekeeping keeps by itself."""
+    if not keep_spends_s >= MIN_KEEP_SPENDS_S:
+        raise ConfigurationError(
+            f"--keep-spends: must be at least {MIN_KEEP_SPENDS_S // DAY_S}d, the longest window that is shown"
+        )
+    for option, kept_s in (("--keep-contributions", keep_contributions_s), ("--keep-rounds", keep_rounds_s)):
+        if not kept_s >= DAY_S:
+            raise ConfigurationError(f"{option}: must be at least 1d")
+    for option, kept_s in (
+        ("--keep-spends", keep_spends_s),
+        ("--keep-contributions", keep_contributions_s),
+        ("--keep-rounds", keep_rounds_s),
+    ):
+        if MAX_KEEP_S < kept_s < math.inf:
+            raise ConfigurationError(f"{option}: must be at most {MAX_KEEP_S // DAY_S}d, or `{FOREVER}`")
 
 
 def check_transport(listen: str, tls_cert: Path | None, tls_key: Path | None, *, insecure: bool) -> None:
@@ -105,11 +208,6 @@ def check_transport(listen: str, tls_cert: Path | None, tls_key: Path | None, *,
             raise ConfigurationError(f"--insecure: plain text is served on loopback only, not on {host!r}")
     elif not all(given):
         raise ConfigurationError("--tls-cert and --tls-key: both are needed (or --insecure, on loopback)")
-
-
-def _check_positive(option: str, seconds: float) -> None:
-    if not 0.0 < seconds < math.inf:
-        raise ConfigurationError(f"{option}: {seconds} is not a time above zero; use e.g. 30s")
 
 
 def split_address(address: str, option: str = "--listen") -> tuple[str, int]:
@@ -138,6 +236,11 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise ConfigurationError(f"{text!r} is not a duration; use e.g. 30s, 500ms or 2m")
     return float(match["number"]) * SECONDS_PER_UNIT[match["unit"]]
+
+
+def parse_keep(text: str) -> float:
+    """`90d`, or `forever` -> seconds, or infinitely many. Raises ConfigurationError."""
+    return math.inf if text.strip() == FOREVER else parse_duration(text)
 
 
 def parse_size(text: str) -> int:

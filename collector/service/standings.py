@@ -48,7 +48,7 @@ class Standings:
             found = await self._store.call(CollectorStore.standings, [question for question, _ in batch])
         except StoreError as error:
             for answer in _open(batch):
-                answer.set_exception(StoreError(error.path, error.problem))
+                answer.set_exception(error.again())
         else:
             for question, answer in batch:
                 if not answer.done():  # else its stream has ended meanwhile

@@ -41,6 +41,8 @@ STATUS: dict[RejectionReason, Status] = {
     RejectionReason.BAD_TOKEN: _NOT_CERTIFIED,
     RejectionReason.NOT_RENEWED: _NOT_CERTIFIED,
     RejectionReason.UNKNOWN_PLAN: _STALE,
+    RejectionReason.WRONG_DELIVERY: _STALE,
+    RejectionReason.IMPLAUSIBLE_REPORT: _MALFORMED,
     RejectionReason.PERIOD_TOO_OLD: _STALE,
     RejectionReason.PERIOD_NOT_STARTED: _STALE,
     RejectionReason.DUPLICATE_IDENTITY: Status(

@@ -23,6 +23,7 @@ import grpc
 from cryptography import x509
 
 from client_sdk.errors import ConfigurationError
+from collector.service.logs import fields
 from collector.service.settings import read_tls
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,11 @@ class TlsFiles:
         """Host names and addresses that the certificate is for."""
         return self._loaded.names
 
+    @property
+    def ends_at(self) -> float:
+        """When the certificate ends, seconds since the epoch."""
+        return self._loaded.ends_at
+
     def credentials(self) -> grpc.ServerCredentials:
         """For a server; every handshake asks for the newest configuration."""
         return grpc.dynamic_ssl_server_credentials(
@@ -92,9 +98,10 @@ class TlsFiles:
         try:
             self._loaded = self._load()
         except ConfigurationError as error:
-            log.error("TLS files changed and cannot be used, the old ones stay in use: %s", error)
+            said = fields("tls_unusable")
+            log.error("TLS files changed and cannot be used, the old ones stay in use: %s", error, extra=said)
             return
-        log.info("TLS files changed: new connections get the new certificate")
+        log.info("TLS files changed: new connections get the new certificate", extra=fields("tls_changed"))
         self._said = ""
         self._say_times()
 
@@ -126,7 +133,7 @@ class TlsFiles:
         else:
             said = ""
         if said and said != self._said:
-            log.warning("--tls-cert %s: the certificate %s", self._cert, said)
+            log.warning("--tls-cert %s: the certificate %s", self._cert, said, extra=fields("tls_warning"))
         self._said = said
 
 

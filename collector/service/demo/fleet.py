@@ -101,7 +101,7 @@ def _one_device(plan: Plan, rng: random.Random) -> Readings:
     for name, metric in plan.metrics.items():
         if rng.random() < SILENT_SHARE:  # no reading: the plan's default speaks, or nothing does
             continue
-        draw = _category if metric.kind == "categorical" else _number
+        draw = {"categorical": _category, "vector": _vector}.get(metric.kind, _number)
         readings += [(name, draw(metric, rng)) for _ in range(rng.randint(1, 3))]
     return readings
 
@@ -119,6 +119,15 @@ def _category(metric: Metric, rng: random.Random) -> Reading:
     return rng.choices(categories, weights)[0]
 
 
+def _vector(metric: Metric, rng: random.Random) -> Reading:
+    """Half again as long as it is clipped to, most of it in the first coordinates."""
+    if metric.vector is None:
+        return []
+    numbers = [rng.gauss(1.0, 1.0) / (place + 1) for place in range(metric.vector.dimension)]
+    length = math.hypot(*numbers) if metric.vector.norm == "l2" else math.fsum(map(abs, numbers))
+    return [1.5 * rng.random() * float(metric.vector.clip) * number / (length or 1.0) for number in numbers]
+
+
 def csv_fleet(path: Path, device_column: str, plan: Plan, devices: int) -> Fleet:
     """The first `devices` complete devices of a CSV file (gzip by name), each row's cells as readings.
 
@@ -127,6 +136,9 @@ def csv_fleet(path: Path, device_column: str, plan: Plan, devices: int) -> Fleet
     without a device, readings the SDK refuses (unknown categories where the plan has no `other`, numbers that
     are not finite). Raises ConfigurationError naming file, line and column.
     """
+    vectors = [name for name, metric in plan.metrics.items() if metric.vector is not None]
+    if vectors:
+        raise ConfigurationError(f"{path}: a CSV file has no vectors, and {vectors[0]} is one; leave --data out")
     by_device: dict[str, Readings] = {}
     left_out = dict.fromkeys(("rows_without_device", "refused_readings", "incomplete_devices", "further_devices"), 0)
     with _open_text(path) as stream:
@@ -183,7 +195,7 @@ def _usable(plan: Plan, name: str, value: Reading) -> bool:
     metric = plan.metrics[name]
     if isinstance(value, str):
         return value in metric.categories or metric.other is not None
-    return math.isfinite(value)
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _cells(row: dict[str, str], plan: Plan, path: Path, line: int) -> Readings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from client_sdk.mechanisms.categories import CategoricalMechanism
 from client_sdk.mechanisms.histogram import Histogram
 from client_sdk.plan import Metric, Plan
 from collector.reports import build_report
+from collector.reports.estimates import MOST_COORDINATES
 from collector.service.demo.judging import judged_errors
 from collector.service.demo.run import DeviceRun, FleetRun
 from collector.service.storage import CollectorStore
@@ -95,24 +97,33 @@ def _with_truth(row: dict[str, Any], plan: Plan, contributors: Sequence[DeviceRu
 
 
 def _are_counts(metric: Metric) -> list[bool]:
-    answer, rows = metric.mechanism.answer, len(metric.mechanism.labels)
+    answer, rows = metric.mechanism.answer, len(_labels(metric))
     return [answer == "counts" or (answer == "optional_mean" and place == 1) for place in range(rows)]
 
 
 def true_estimates(metric: Metric, values: Sequence[Value]) -> list[float | None]:
     """What a perfect estimator would print for these values, None for no reading: a row per label."""
-    labels = metric.mechanism.labels
+    labels = _labels(metric)
     known = [value for value in values if value is not None]
     if not values or (not known and metric.mechanism.answer != "counts"):
         return [None] * len(labels)
     if metric.mechanism.answer == "counts":
         counts = Counter(_code(metric, value) for value in values)
         return [float(counts[place]) for place in range(len(labels))]
-    numbers = sorted(float(value) for value in known)
+    if metric.mechanism.answer == "vector":
+        vectors = [value for value in known if isinstance(value, Sequence) and not isinstance(value, str)]
+        return [math.fsum(v[i] for v in vectors) / len(vectors) for i in range(len(labels))]
+    numbers = sorted(value for value in known if isinstance(value, (int, float)))
     if metric.mechanism.answer == "quantiles":
         return [numbers[min(int(q * len(numbers)), len(numbers) - 1)] for q in metric.quantiles]
     mean = sum(numbers) / len(numbers)
     return [mean] if metric.mechanism.answer == "mean" else [mean, float(len(numbers))]
+
+
+def _labels(metric: Metric) -> Sequence[str]:
+    """Those that have a row."""
+    labels = metric.mechanism.labels
+    return labels[:MOST_COORDINATES] if metric.mechanism.answer == "vector" else labels
 
 
 def _code(metric: Metric, value: Value) -> int:

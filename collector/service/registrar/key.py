@@ -83,7 +83,9 @@ def write_new(path: Path, content: bytes, mode: int = 0o600) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigurationError(f"{path}: there is no folder {path.parent}; create it first") from None
     except OSError as error:
-        raise MachineError(f"{path}: cannot be written ({error.strerror})") from None
+        raise MachineError(
+            f"{path}: cannot be written ({error.strerror}); let this user write there, or free space"
+        ) from None
     finally:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             unfinished.unlink()

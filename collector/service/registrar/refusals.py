@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from collector.service.logs import fields
+
 EVERY_S: Final = 60.0
 
 
@@ -39,7 +41,7 @@ class RefusalLog:
         if self._counts:
             counts = sorted(self._counts.items())
             said = ", ".join(f"{reason} {count}{self._hints.get(reason, '')}" for reason, count in counts)
-            self._log.warning("refused: %s", said)
+            self._log.warning("refused: %s", said, extra=fields("refused", reasons=dict(counts)))
             self._counts.clear()
             self._hints.clear()
             self._next_at = self._clock() + EVERY_S

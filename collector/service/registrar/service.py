@@ -20,13 +20,15 @@ import grpc
 from grpc import aio
 
 from client_sdk.certificate import CertificateError
-from client_sdk.errors import ConfigurationError, RejectionError, RejectionReason, WireError
+from client_sdk.errors import RejectionError, RejectionReason, WireError
 from client_sdk.identity import IdentityKey, enrolment_message, verify
 from client_sdk.wire import limits
 from client_sdk.wire.messages import EnrolResponse, RenewResponse
 from client_sdk.wire.methods import ENROL_METHOD, ENROLMENT_SERVICE, RENEW_METHOD
+from collector.service import metrics
 from collector.service.admission import Streams
 from collector.service.entrance import CALLS_BESIDE, Entrance
+from collector.service.health import HEALTH_SERVICE, Health
 from collector.service.listening import (
     CONNECTION_OPTIONS,
     add_port,
@@ -35,12 +37,14 @@ from collector.service.listening import (
     signal_event,
     tls_files,
 )
+from collector.service.logs import fields
+from collector.service.metrics_http import MetricsServer, serve_metrics
 from collector.service.monitoring import Monitor
 from collector.service.registrar.folder import RegistrarFolder
 from collector.service.registrar.issuing import Issuer, Terms
 from collector.service.registrar.refusals import RefusalLog
 from collector.service.registrar.store import RegistrarStore
-from collector.service.settings import check_transport
+from collector.service.settings import MAX_CALLS, check_metrics, check_transport, check_wait, check_whole
 from collector.service.statuses import Refusal, status_of
 from collector.service.storage_errors import StoreError
 from collector.service.store_access import StoreAccess
@@ -60,6 +64,7 @@ class RegistrarSettings:
 
     folder: made by `registrar init`. listen: HOST:PORT; port 0 lets the system choose. max_calls: requests that may be
     open at once, max_calls_per_address: of them from one address; more are refused at once, the devices come back.
+    metrics, metrics_public, drain_s: as a collector's. db: the store's URL, where it is not in the folder.
     """
 
     folder: Path
@@ -71,11 +76,17 @@ class RegistrarSettings:
     grace_s: float = 5.0
     max_calls: int = 1000
     max_calls_per_address: int = 100
+    metrics: str | None = None
+    metrics_public: bool = False
+    drain_s: float = 0.0
+    db: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_transport(self.listen, self.tls_cert, self.tls_key, insecure=self.insecure)
-        if min(self.max_calls, self.max_calls_per_address) < 1:
-            raise ConfigurationError("--max-calls and --max-calls-per-address: must be at least 1")
+        check_whole("--max-calls", self.max_calls, MAX_CALLS)
+        check_whole("--max-calls-per-address", self.max_calls_per_address, MAX_CALLS)
+        check_wait("--drain", self.drain_s, "5s")
+        check_metrics(self.metrics, public=self.metrics_public)
 
 
 class EnrolmentServicer:
@@ -159,6 +170,9 @@ class RegistrarService:
         self.store = store
         self.port = 0
         self._store_access = StoreAccess(store, self.monitor)
+        self._health = Health(lambda: self._store_access.call(RegistrarStore.probe), {ENROLMENT_SERVICE: True})
+        self._tls: TlsFiles | None = None
+        self._metrics: MetricsServer | None = None
         self._servicer = EnrolmentServicer(Issuer(key, settings.terms), self._store_access, self.monitor, clock)
         self._server: aio.Server | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -166,13 +180,16 @@ class RegistrarService:
     @classmethod
     async def start(cls, settings: RegistrarSettings, clock: Callable[[], float] = time.time) -> RegistrarService:
         """Load, check, open, listen. Raises ConfigurationError, StorageError and MachineError."""
-        folder = RegistrarFolder(settings.folder)
+        folder = RegistrarFolder(settings.folder, settings.db)
         key = folder.key()
         tls = tls_files(settings.tls_cert, settings.tls_key)
         check_port(settings.listen)
         store = folder.open_own_store(key)
         try:
             service = cls(settings, key, store, clock)
+            service._metrics = await serve_metrics(
+                settings.metrics, metrics.REGISTRAR, service.monitor, service._gauges, service._is_ready
+            )
             await service._listen(tls)
         except BaseException:
             store.close()
@@ -180,14 +197,19 @@ class RegistrarService:
         return service
 
     async def _listen(self, tls: TlsFiles | None) -> None:
+        self._tls = tls
         streams = Streams(self.settings.max_calls, self.settings.max_calls_per_address)
         entrance = Entrance(streams, self._servicer.refuse)
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             ENROL_METHOD.name: entrance.guarded(grpc.unary_unary_rpc_method_handler(self._servicer.enrol)),
             RENEW_METHOD.name: entrance.guarded(grpc.unary_unary_rpc_method_handler(self._servicer.renew)),
         }
+        asked = {name: entrance.guarded(one, beside_the_total=True) for name, one in self._health.methods().items()}
         server = aio.server(
-            handlers=(grpc.method_handlers_generic_handler(ENROLMENT_SERVICE, methods),),
+            handlers=(
+                grpc.method_handlers_generic_handler(ENROLMENT_SERVICE, methods),
+                grpc.method_handlers_generic_handler(HEALTH_SERVICE, asked),
+            ),
             options=[
                 *CONNECTION_OPTIONS,
                 ("grpc.max_receive_message_length", limits.MAX_REGISTRAR_MESSAGE_BYTES),
@@ -207,12 +229,37 @@ class RegistrarService:
         """HOST:PORT, the port as the system gave it."""
         return f"{self.settings.listen.rpartition(':')[0]}:{self.port}"
 
+    async def _is_ready(self) -> bool:
+        """Also to be asked before the port is open."""
+        return await self._health.serving() and self._server is not None
+
+    def _gauges(self) -> dict[str, float]:
+        tls = self._tls
+        return {
+            "ldp_serving": self._health.last_known,
+            "ldp_database_up": self._store_access.working,
+            **({} if tls is None else {"ldp_tls_certificate_expiry_timestamp_seconds": tls.ends_at}),
+        }
+
+    @property
+    def metrics_address(self) -> str:
+        """HOST:PORT of the page for Prometheus; empty where there is none."""
+        return "" if self._metrics is None else self._metrics.address
+
+    async def drain(self, drain_s: float) -> None:
+        """Say that nobody should be sent here any more, and go on for `drain_s`."""
+        self._health.stop()
+        await asyncio.sleep(drain_s)
+
     async def stop(self, grace_s: float) -> bool:
         """No calls from here on; those at work get `grace_s`. False where the store did not close in time."""
         server, self._server = self._server, None
         if server is None:
             return True
+        self._health.stop()
         await server.stop(grace_s)
+        if self._metrics is not None:
+            self._metrics.close()
         self._servicer.refusals.flush()
         if self._watching is not None:
             self._watching.cancel()
@@ -226,9 +273,15 @@ async def serve(settings: RegistrarSettings) -> bool:
     """
     stop = signal_event()
     service = await RegistrarService.start(settings)
+    log.info("listening on %s", service.address, extra=fields("listening", address=service.address))
     say_ready(service.address)
     await stop.wait()
-    log.info("stopping")
+    if settings.drain_s:
+        said = fields("draining", seconds=settings.drain_s)
+        log.info("draining: not serving any more to who asks, for %.0f s", settings.drain_s, extra=said)
+        await service.drain(settings.drain_s)
+    log.info("stopping", extra=fields("stopping"))
     closed = await service.stop(settings.grace_s)
-    log.info("stopped; %s", service.monitor.snapshot())
+    counters = service.monitor.snapshot()
+    log.info("stopped; %s", counters, extra=fields("stopped", counters=counters))
     return closed

@@ -2,6 +2,7 @@
 
 Rules of this file: every method is one transaction, on disk before it returns, or nothing at all; a token is stored
 as its SHA-256 only and used once; who is revoked gets nothing more, neither by a certificate nor by a token.
+Each writer is alone: of two registrars on one database, too, a token serves one.
 What it does not do: it signs nothing and checks no signature, and deletes nothing by itself.
 """
 
@@ -18,8 +19,9 @@ from sqlalchemy import Connection, Row, Table, func, insert, select, update
 from client_sdk.identity import device_id_of
 from collector.service.registrar import migrations
 from collector.service.registrar import tables as t
-from collector.service.storage_base import SqliteStore
-from collector.service.storage_sqlite import Schema
+from collector.service.storage_backend import Writer
+from collector.service.storage_base import Store
+from collector.service.storage_schema import Schema
 
 SCHEMA: Final = Schema(
     migrations.REVISIONS,
@@ -49,7 +51,7 @@ class Overview:
         return asdict(self)
 
 
-class RegistrarStore(SqliteStore):
+class RegistrarStore(Store):
     """Synchronous and thread-safe; one connection per transaction from a small pool."""
 
     schema = SCHEMA
@@ -62,7 +64,7 @@ class RegistrarStore(SqliteStore):
             for token in tokens
         ]
         if rows:
-            with self._writing() as conn:
+            with self._writing(Writer.ALONE) as conn:
                 conn.execute(insert(t.tokens), rows)
         return tokens
 
@@ -73,7 +75,7 @@ class RegistrarStore(SqliteStore):
         is used, expired or unknown, and for a revoked identity, whose token stays as it was.
         """
         device, token_hash = device_id_of(identity_key), _token_hash(token)
-        with self._writing() as conn:
+        with self._writing(Writer.ALONE) as conn:
             row = conn.execute(select(t.tokens).where(t.tokens.c.token_hash == token_hash)).first()
             if row is None or not _serves(row, device, now, repeat_for_s) or _is_revoked(conn, device):
                 return False
@@ -89,7 +91,7 @@ class RegistrarStore(SqliteStore):
         One that is not on the list (the store was restored from a backup) comes back onto it.
         """
         device = device_id_of(identity_key)
-        with self._writing() as conn:
+        with self._writing(Writer.ALONE) as conn:
             if _is_revoked(conn, device):
                 return False
             _note_certified(conn, device, identity_key, now, until)
@@ -100,7 +102,7 @@ class RegistrarStore(SqliteStore):
 
         unseen: also one that has never been seen here; else nothing happens to such a one, which is (True, None).
         """
-        with self._writing() as conn:
+        with self._writing(Writer.ALONE) as conn:
             news = not _is_revoked(conn, device)
             query = select(t.identities.c.certified_until).where(t.identities.c.device == device)
             until = conn.execute(query).scalar()
@@ -110,7 +112,7 @@ class RegistrarStore(SqliteStore):
 
     def belongs_to(self, public_key: bytes) -> bool:
         """Is this the store of the registrar with this key? One that says nothing of it is from here on."""
-        with self._writing() as conn:
+        with self._writing(Writer.ALONE) as conn:
             owner = conn.execute(select(t.owner.c.public_key)).scalar()
             if owner is None:
                 conn.execute(insert(t.owner).values(public_key=public_key))
