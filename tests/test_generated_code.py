@@ -60,7 +60,7 @@ def test_generated_code_is_current(tools_python: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     fresh = {path.name: path.read_bytes() for path in (tmp_path / "client_sdk" / "wire").iterdir()}
     committed = {path.name: path.read_bytes() for path in GENERATED.iterdir() if "_pb2" in path.name}
-    assert len(fresh) == 2 * len(PROTOS) == 10
+    assert len(fresh) == 2 * len(PROTOS) == 12
     assert set(committed) == set(fresh)
     stale = [name for name, data in fresh.items() if committed[name] != data]
     assert not stale, f"generate again (protos/README.md): {stale}"
@@ -75,8 +75,16 @@ def test_every_allowed_runtime_is_in_the_matrix() -> None:
     assert majors == list(range(int(found[1].split(".")[0]), int(found[2])))
 
 
-@pytest.mark.parametrize("implementation", ["upb", "python"])
-@pytest.mark.parametrize("version", RUNTIMES)
+SELDOM = {(RUNTIMES[0], "upb"), (RUNTIMES[1], "upb"), (RUNTIMES[1], "python"), (RUNTIMES[2], "python")}
+MATRIX = [
+    pytest.param(version, implementation, marks=[pytest.mark.slow] if (version, implementation) in SELDOM else [])
+    for version in RUNTIMES
+    for implementation in ("upb", "python")
+]
+"""The oldest and the newest version, and both implementations, in each run; the other pairs with `-m slow`."""
+
+
+@pytest.mark.parametrize(("version", "implementation"), MATRIX)
 def test_messages_survive_every_allowed_runtime(
     version: str, implementation: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -248,7 +248,8 @@ def check_all(night: Night) -> tuple[Counter[str], int]:
         store.close()
 
 
-@pytest.mark.parametrize("seconds", [12, pytest.param(90, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [12, 90])
 def test_a_bad_night(tmp_path: Path, seconds: int) -> None:
     # case E04, case E05, case F04: from outside
     night, rng = Night(tmp_path), random.Random(seconds)

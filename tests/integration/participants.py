@@ -217,13 +217,12 @@ async def collector(
         paths.append(path)
     settings = ServeSettings(
         plan_paths=tuple(paths),
-        db_url=f"sqlite:///{tmp_path / 'collector.db'}",
         registrar_key=KEY_HEX,
         listen="127.0.0.1:0",
         insecure=True,
         step_timeout_s=step_timeout_s,
         expected_devices=expected_devices,
-        **options,
+        **{"db_url": f"sqlite:///{tmp_path / 'collector.db'}", **options},
     )
     service = await CollectorService.start(settings)
     try:

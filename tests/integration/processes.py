@@ -18,23 +18,31 @@ SERVE = (sys.executable, "-m", "collector.service")
 PLAIN = ("--listen", "127.0.0.1:0", "--insecure")
 
 
-def command(folder: Path, plan: Plan, *options: str, program: Sequence[str] = SERVE) -> list[str]:
-    """`serve` with its plan and store in `folder`."""
+def command(folder: Path, plan: Plan, *options: str, program: Sequence[str] = SERVE, db: str = "") -> list[str]:
+    """`serve` with its plan in `folder`, its store there or at `db`."""
     path = folder / "plan.toml"
     path.write_text(plan.text, encoding="utf-8")
-    store = ("--db", f"sqlite:///{folder / 'collector.db'}", "--registrar-key", KEY_HEX)
+    store = ("--db", db or f"sqlite:///{folder / 'collector.db'}", "--registrar-key", KEY_HEX)
     return [*program, "serve", "--plan", str(path), *store, *options]
 
 
 class Process:
     """A running collector, its address and what it wrote."""
 
-    def __init__(self, folder: Path, plan: Plan, *options: str, program: Sequence[str] = SERVE) -> None:
-        self.log = folder / "stderr.log"
+    def __init__(
+        self,
+        folder: Path,
+        plan: Plan,
+        *options: str,
+        program: Sequence[str] = SERVE,
+        db: str = "",
+        name: str = "stderr",
+    ) -> None:
+        self.log = folder / f"{name}.log"
         started = time.monotonic()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                command(folder, plan, *options, program=program),
+                command(folder, plan, *options, program=program, db=db),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

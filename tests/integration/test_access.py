@@ -280,7 +280,12 @@ async def test_documents_are_those_of_the_command_line(
         over_network = ["--server", service.address, "--insecure", "--access-token-file", str(operator)]
         from_store = ["--db", str(tmp_path / "collector.db")]
         for form in ("json", "csv", "table"):
-            for command in (["report"], ["privacy"], ["privacy", "--all"], ["privacy", "--device", KNOWN]):
+            for command in (
+                ["report", "--false-devices", "2.5%"],
+                ["privacy"],
+                ["privacy", "--all"],
+                ["privacy", "--device", KNOWN],
+            ):
                 said = []
                 for source in (from_store, over_network):
                     status = await asyncio.to_thread(cli.main, [*command, *source, "--format", form])
@@ -310,15 +315,87 @@ async def test_a_fleets_figures_over_the_network_cost_one_query_and_bound_the_ex
         from_store = ["privacy", "--db", str(tmp_path / "collector.db"), "--format", "json"]
         assert await asyncio.to_thread(cli.main, from_store) == 0
         (exact,) = json.loads(capsys.readouterr().out)["windows"]
+        real = CollectorStore.fleet_histories
         monkeypatch.delattr(CollectorStore, "fleet_histories")
         assert await asyncio.to_thread(cli.main, ["privacy", *over_network, "--format", "json"]) == 0
         (heard,) = json.loads(capsys.readouterr().out)["windows"]
         assert (heard["method"], heard["eps_central"], heard["n_h"]) == ("closed form", None, None)
         assert exact["eps_local"]["max"] <= heard["eps_local"]["max"] <= heard["eps_local_pure"]["max"] == 8.0
         assert heard["eps_local_pure"] == exact["eps_local_pure"]
+        assert heard["central_method"] == "not computed here; ask with --window"
+        monkeypatch.setattr(CollectorStore, "fleet_histories", real, raising=False)
         for more in (["--window", "7d"], ["--delta", "0.1"], ["--corrupt", "0"]):
-            assert await asyncio.to_thread(cli.main, ["privacy", *over_network, *more]) == 2
-            assert "go with --db or with --device" in capsys.readouterr().err
+            said = []
+            for source in (over_network, ["--db", str(tmp_path / "collector.db")]):
+                assert await asyncio.to_thread(cli.main, ["privacy", *source, *more, "--format", "json"]) == 0
+                said.append(capsys.readouterr().out)
+            assert said[0] == said[1], "asked for, they are the exact ones"
+
+
+async def test_figures_over_the_network_are_what_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all devices too; what cannot be meant is refused before anything is computed."""
+    from collector.service import cli
+
+    plan = make_plan()
+    async with reading_collector(tmp_path, plan) as service:
+        for day in range(4):
+            service.store.store_release(make_release(plan, f"r{day}", period_start=PERIOD - day * 86_400))
+        secret, analyst = token(service, Role.OPERATOR), bearer(token(service, Role.ANALYST))
+        (tmp_path / "operator.token").write_text(secret + "\n")
+        over_network = ["--server", service.address, "--insecure", "--access-token-file"]
+        over_network.append(str(tmp_path / "operator.token"))
+        from_store = ["--db", str(tmp_path / "collector.db")]
+        for more in ([], ["--window", "30d"], ["--delta", "1e-9", "--corrupt", "0.123456789"]):
+            said = []
+            for source in (over_network, from_store):
+                command = ["privacy", "--all", *source, *more, "--format", "csv"]
+                assert await asyncio.to_thread(cli.main, command) == 0
+                said.append(capsys.readouterr().out)
+            assert said[0] == said[1]
+        wrong = [
+            GetPrivacyRequest(KNOWN, window="7d"),
+            GetPrivacyRequest(KNOWN, all=True),
+            GetPrivacyRequest(all=True, window="8d"),
+            GetPrivacyRequest(delta="0"),
+            GetPrivacyRequest(delta="1"),
+            GetPrivacyRequest(corrupt="1.5"),
+            GetPrivacyRequest(corrupt="e"),
+        ]
+        async with aio.insecure_channel(service.address) as channel:
+            for request in wrong:
+                heard = await document(channel, GET_PRIVACY_METHOD, request, bearer(secret))
+                assert heard.code is grpc.StatusCode.INVALID_ARGUMENT, request
+            request = GetPrivacyRequest(all=True, delta="0")
+            assert await document(channel, GET_PRIVACY_METHOD, request, analyst) == DENIED
+            mine = assertion_metadata(ME, GET_PRIVACY_METHOD.path, service.address)
+            assert await document(channel, GET_PRIVACY_METHOD, GetPrivacyRequest(window="7d"), mine) == DENIED
+
+
+async def test_a_fleet_of_many_histories_is_rounded_over_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that one question costs seconds, however large the fleet; the figures are above the exact ones, not below."""
+    plan = make_plan()
+    async with reading_collector(tmp_path, plan) as service:
+        for day in range(12):
+            release = make_release(plan, f"r{day}", range(day, 15), period_start=PERIOD - day * 86_400)
+            service.store.store_release(release)
+        metadata = bearer(token(service, Role.OPERATOR))
+        request = GetPrivacyRequest(all=True, window="lifetime")
+        async with aio.insecure_channel(service.address) as channel:
+            exact = await document(channel, GET_PRIVACY_METHOD, request, metadata)
+            monkeypatch.setattr(reporting, "MOST_HISTORIES", 8)
+            rounded = await document(channel, GET_PRIVACY_METHOD, request, metadata)
+        pairs = [
+            (one["windows"][0], other["windows"][0])
+            for one, other in zip(exact["devices"], rounded["devices"], strict=True)
+        ]
+        assert len({one["eps_central"] for one, _ in pairs}) > 8 >= len({other["eps_central"] for _, other in pairs})
+        for one, other in pairs:
+            assert one["eps_central"] <= other["eps_central"] <= other["eps_local"] <= other["eps_local_pure"]
+            assert other["eps_local_pure"] == one["eps_local_pure"]
 
 
 async def test_long_documents_travel_in_pieces(tmp_path: Path) -> None:
@@ -447,7 +524,7 @@ async def test_health_follows_the_store(tmp_path: Path, monkeypatch: pytest.Monk
             assert heard.code is grpc.StatusCode.NOT_FOUND
 
         def broken(store: CollectorStore) -> None:
-            raise StoreError(store.path, StoreProblem.FULL)
+            raise StoreError(store.where, StoreProblem.FULL)
 
         real = CollectorStore.probe
         monkeypatch.setattr(CollectorStore, "probe", broken)

@@ -97,7 +97,8 @@ def test_data_of_a_users_own(tmp_path: Path) -> None:
 def test_a_demo_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "collector.service", "demo", "--devices", "300"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, preexec_fn=_heeds_interrupts, **quiet) as process:  # noqa: PLW1509
         try:
             deadline = time.monotonic() + 30
             while not list(tmp_path.glob("ldp-demo-*/devices/3")) and time.monotonic() < deadline:
@@ -110,6 +111,11 @@ def test_a_demo_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, numbe
             process.terminate()
     assert not _collectors(folder)
     assert not folder.exists()
+
+
+def _heeds_interrupts() -> None:
+    """A test run that a shell began in the background ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _collectors(folder: Path) -> list[str]:

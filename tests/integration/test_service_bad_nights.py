@@ -237,7 +237,7 @@ async def test_a_damaged_store_is_left_alone_until_a_restart(tmp_path: Path, cap
 
 
 def fail(store: CollectorStore) -> None:
-    raise StoreError(store.path, StoreProblem.INPUT_OUTPUT)
+    raise StoreError(store.where, StoreProblem.INPUT_OUTPUT)
 
 
 async def test_whoever_waits_for_a_cohort_is_sent_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

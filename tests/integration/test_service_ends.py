@@ -30,8 +30,8 @@ def trio(first: int = 1) -> list[Device]:
 
 
 # case E07
-async def test_a_round_cut_off_by_the_end_of_the_grace_is_on_record(tmp_path: Path) -> None:
-    async with collector(tmp_path, PLAN, step_timeout_s=30.0) as running:
+async def test_a_round_cut_off_by_the_end_of_the_grace_is_on_record(tmp_path: Path, store_url: str) -> None:
+    async with collector(tmp_path, PLAN, step_timeout_s=30.0, db_url=store_url) as running:
         devices = trio()
         jobs = [asyncio.create_task(d.upload(running.address, silent_before="masked_input")) for d in devices]
         await until(
@@ -78,8 +78,8 @@ def halted_workers() -> Iterator[None]:
 
 
 # case E07
-async def test_a_sum_that_is_not_open_at_the_end_of_the_grace_is_on_record(tmp_path: Path) -> None:
-    async with collector(tmp_path, PLAN, step_timeout_s=30.0) as running:
+async def test_a_sum_that_is_not_open_at_the_end_of_the_grace_is_on_record(tmp_path: Path, store_url: str) -> None:
+    async with collector(tmp_path, PLAN, step_timeout_s=30.0, db_url=store_url) as running:
         devices = trio()
         await until(lambda: bool(multiprocessing.active_children()))
         with halted_workers():

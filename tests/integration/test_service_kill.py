@@ -10,12 +10,11 @@ import asyncio
 import os
 import random
 import signal
-import sqlite3
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -27,6 +26,7 @@ from client_sdk.plan import Plan, parse_plan
 from client_sdk.secagg.messages import AlreadyCounted, ParticipantMessage, Receipt
 from tests.integration.participants import TWO_NUMBERS, Device
 from tests.integration.processes import SERVE, Process
+from tests.unit.collector.service.stores import connection
 
 STEPS = ("hello", "join", "shares", "masked_input", "confirm", "unmask", "receipt")
 COMMITS = ("before the commit", "after the commit")
@@ -41,14 +41,14 @@ from collector.service.storage import CollectorStore
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def store_release(store, release, real=CollectorStore.store_release):
+def store_releases(store, releases, real=CollectorStore.store_releases):
     if when == "before the commit":
         event.listen(Engine, "commit", die)
-    real(store, release)
+    real(store, releases)
     die()
 
 when = sys.argv.pop(1)
-CollectorStore.store_release = store_release
+CollectorStore.store_releases = store_releases
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -99,8 +99,8 @@ class Owner:
 class Fleet:
     """Owners and their uploads; kills the collector at a step of somebody's, where it is told to."""
 
-    def __init__(self, folder: Path, members: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, db: str, members: int) -> None:
+        self.folder, self.db = folder, db
         self.plan = plan_for(members)
         self.owners = [Owner(self.plan, number) for number in range(1, members + 1)]
         self.uploads: set[asyncio.Task[None]] = set()
@@ -113,7 +113,9 @@ class Fleet:
         """A collector on the store and port of the one before."""
         program = SERVE if trap is None else (sys.executable, "-c", SERVE_WITH_A_TRAP, trap)
         options = ("--listen", self.address, "--insecure", "--step-timeout", "5s")
-        self.running = await asyncio.to_thread(lambda: Process(self.folder, self.plan, *options, program=program))
+        self.running = await asyncio.to_thread(
+            lambda: Process(self.folder, self.plan, *options, program=program, db=self.db)
+        )
         self.address = self.running.address
 
     def begin(self, owners: list[Owner], period_start: int) -> None:
@@ -155,8 +157,9 @@ class Fleet:
             for owner in self.owners
             for period, round_id in owner.counted.items()
         }
-        with closing(sqlite3.connect(self.folder / "collector.db")) as conn:
-            assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        with connection(self.db) as conn:
+            if self.db.startswith("sqlite"):
+                assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             stored = {(d, p): r for d, p, r in conn.execute("SELECT device, period_start, round FROM contributions")}
         assert acknowledged.items() <= stored.items()
 
@@ -181,7 +184,7 @@ class Fleet:
     def check_everything(self) -> None:
         """The store holds each report once, each sum is its contributors', each device paid once a report."""
         vectors = {(o.identity.device_id, period): o.vector(period) for o, period in self.due}
-        with closing(sqlite3.connect(self.folder / "collector.db")) as conn:
+        with connection(self.db) as conn:
             rows = conn.execute("SELECT device, period_start, round FROM contributions").fetchall()
             assert sorted((device, period) for device, period, _ in rows) == sorted(vectors), "each of them, once"
             expected: dict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -226,8 +229,8 @@ async def live_through(fleet: Fleet, deaths: Sequence[str | float]) -> list[floa
 
 
 @asynccontextmanager
-async def fleet_of(members: int, folder: Path) -> AsyncIterator[Fleet]:
-    fleet = Fleet(folder, members)
+async def fleet_of(members: int, folder: Path, db: str) -> AsyncIterator[Fleet]:
+    fleet = Fleet(folder, db, members)
     try:
         yield fleet
     finally:
@@ -238,9 +241,10 @@ async def fleet_of(members: int, folder: Path) -> AsyncIterator[Fleet]:
 
 # case F04
 # case E04
-async def test_killed_at_every_kind_of_moment(tmp_path: Path) -> None:
+@pytest.mark.slow_on_postgres
+async def test_killed_at_every_kind_of_moment(tmp_path: Path, store_url: str) -> None:
     deaths = ["join", "shares", COMMITS[0], "masked_input", "confirm", COMMITS[1], "receipt", "unmask", 0.2]
-    async with fleet_of(6, tmp_path) as fleet:
+    async with fleet_of(6, tmp_path, store_url) as fleet:
         await live_through(fleet, deaths)
         heard_before_peace = fleet.heard()
         await fleet.finish()
@@ -253,9 +257,9 @@ async def test_killed_at_every_kind_of_moment(tmp_path: Path) -> None:
 # case F04
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_a_hundred_kills(tmp_path: Path) -> None:
+async def test_a_hundred_kills(tmp_path: Path, store_url: str) -> None:
     kinds: list[str | float] = [*STEPS, *COMMITS, *["receipt"] * 4, *(random.uniform(0.0, 2.0) for _ in range(4))]
-    async with fleet_of(20, tmp_path) as fleet:
+    async with fleet_of(20, tmp_path, store_url) as fleet:
         started_in_s = await live_through(fleet, random.choices(kinds, k=100))
         await fleet.finish()
         fleet.check_everything()

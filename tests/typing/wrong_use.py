@@ -14,7 +14,7 @@ def wrong(client: TelemetryClient, entry: LogEntry) -> None:
     TelemetryClient(consent=True, can_upload=lambda wifi: wifi)  # E: arg-type  # E: misc
     client.record("cold_start_ms")  # E: call-arg
     client.record("cold_start_ms", None)  # E: arg-type
-    client.record("cold_start_ms", [812])  # E: arg-type
+    client.record("cold_start_ms", {"ms": 812})  # E: arg-type
     client.record(812, "cold_start_ms")  # E: arg-type
     print(client.upload().counted)  # E: attr-defined
     client.flush(True, "2")  # E: arg-type

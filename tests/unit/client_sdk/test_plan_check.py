@@ -9,7 +9,7 @@ import re
 import pytest
 
 from client_sdk.errors import PlanError
-from client_sdk.plan import check_plan, format_check, parse_plan
+from client_sdk.plan import Plan, check_plan, format_check, parse_plan
 
 PLAN = """
 [plan]
@@ -180,3 +180,40 @@ def test_a_range_far_from_zero_has_its_width(more: str) -> None:
 def test_bins_that_no_double_can_tell_apart_are_refused(kind: str) -> None:
     with pytest.raises(PlanError, match=r"^metrics\.far: edges: 1000\d* and the next one are the same double"):
         parse_plan(plan_text() + f'[metrics.far]\nkind = "{kind}"\n{FAR}')
+
+
+def with_delivery(*lines: str) -> Plan:
+    return parse_plan(plan_text() + "[delivery]\n" + "\n".join(lines) + "\n")
+
+
+def test_a_direct_plan_says_what_it_costs_and_nothing_of_cohorts() -> None:
+    check = check_plan(with_delivery('delivery = "direct"'))
+    assert (check.delivery, check.fallback_after_s, check.rosters) == ("direct", None, ())
+    text = format_check(check)
+    assert "delivery direct: no cohorts; central epsilon is the local one" in text
+    assert "rosters" not in text
+    (warning,) = [line for line in check.warnings if line.startswith("delivery.")]
+    assert "at its local epsilon" in warning
+    assert "never amplified" in warning
+    assert not any(line.startswith("cohort.") for line in check.warnings)
+    assert json.loads(json.dumps(check.as_dict()))["delivery"] == "direct"
+
+
+def test_a_fallback_says_when_and_what_it_costs() -> None:
+    check = check_plan(with_delivery('fallback = "direct"', 'fallback_after = "12h"'))
+    assert (check.delivery, check.fallback_after_s, len(check.rosters) > 0) == ("interactive", 43_200, True)
+    assert "without a cohort 43200 s after its period's end goes direct where the device allows it" in format_check(
+        check
+    )
+    (warning,) = [line for line in check.warnings if line.startswith("delivery.")]
+    assert "goes unmasked where the device allows it" in warning
+    soon = check_plan(with_delivery('fallback = "direct"', 'fallback_after = "1h"')).warnings
+    assert [line.split(":")[0] for line in soon if line.startswith("delivery.")] == [
+        "delivery.fallback", "delivery.fallback_after",
+    ]  # fmt: skip
+
+
+def test_without_direct_delivery_nothing_is_said_of_it() -> None:
+    check = check_plan(with_delivery('resend = "never"'))
+    assert (check.delivery, check.fallback_after_s) == ("interactive", None)
+    assert "direct" not in format_check(check)

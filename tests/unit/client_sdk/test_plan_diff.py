@@ -294,3 +294,27 @@ def test_categories_added_and_removed_between_versions() -> None:
     )
     assert diff.prices[0].new == "3"
     assert fields(diff_plans(said, back).breaks) == ["metrics.m.categories"]
+
+
+def delivering(number: int, *lines: str) -> Plan:
+    return parse_plan(version(number).text + "[delivery]\n" + "\n".join(lines) + "\n")
+
+
+def test_a_version_that_sends_reports_unmasked_breaks() -> None:
+    diff = diff_plans(OLD, delivering(2, 'delivery = "direct"'))
+    assert fields(diff.breaks) == ["delivery.delivery"]
+    assert "at its local epsilon" in diff.breaks[0]
+    back = diff_plans(delivering(2, 'delivery = "direct"'), version(3))
+    assert (fields(back.breaks), fields(back.changes)) == ([], ["delivery.delivery"])
+
+
+def test_a_fallback_that_comes_goes_or_moves_is_a_change() -> None:
+    later, sooner = delivering(2, 'fallback = "direct"'), delivering(3, 'fallback = "direct"', 'fallback_after = "6h"')
+    assert fields(diff_plans(OLD, later).changes) == ["delivery.fallback"]
+    assert "at its local epsilon" in diff_plans(OLD, later).changes[0]
+    assert fields(diff_plans(later, sooner).changes) == ["delivery.fallback_after"]
+    assert diff_plans(sooner, version(4)).changes == (
+        "delivery.fallback: a report without a cohort leaves not at all; direct before",
+    )
+    assert fields(diff_plans(OLD, delivering(2, 'resend = "never"')).changes) == ["delivery.resend"]
+    assert all(diff_plans(OLD, plan).breaks == () for plan in (later, sooner))

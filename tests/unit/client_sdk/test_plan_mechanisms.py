@@ -290,7 +290,7 @@ def test_the_share_of_presence_is_part_of_the_plan() -> None:
         (NUMBER + "optional = true\npresence_share = -0.1", "presence_share"),
         (NUMBER.replace("epsilon = 1", "epsilon = 0.000001") + "optional = true", "presence_share"),
         (LABELS.replace('"c"', f'"{ABSENT}"') + "optional = true", "categories"),
-        (LABELS + "memoize = true", "memoize"),
+        (NUMBER + "memoize = true", "memoize"),
     ],
 )
 def test_faults_of_optional_metrics(metric: str, field: str) -> None:

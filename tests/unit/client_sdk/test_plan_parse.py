@@ -400,10 +400,6 @@ def test_a_count_or_sum_without_readings_is_zero_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("section", "line", "field"),
     [
-        ("metrics.cold_start_ms", 'mechanism = "gaussian"', "metrics.cold_start_ms.mechanism"),
-        ("metrics.network", 'mechanism = "gaussian"', "metrics.network.mechanism"),
-        ("metrics.network", 'kind = "vector"', "metrics.network.kind"),
-        ("metrics.network", "memoize = true", "metrics.network.memoize"),
         ("delivery", 'mode = "direct"', "delivery.mode"),
         ("aggregation", "levels = 1", "aggregation"),
     ],
@@ -632,3 +628,58 @@ def test_one_day_has_one_hash() -> None:
 )
 def test_what_is_no_day(day: str) -> None:
     assert only_problem(with_line("metrics.network", f"expires = {day}")).startswith("metrics.network.expires: must be")
+
+
+# --- delivery ---------------------------------------------------------------------------------------
+
+
+def delivered(*lines: str) -> Plan:
+    """Of a plan whose reports expire after a week."""
+    head = WHOLE.replace('period = "1d"', 'period = "1d"\nmax_delay = "7d"')
+    return parse_plan(head + "\n[delivery]\n" + "\n".join(lines) + "\n")
+
+
+def test_who_sees_reports_is_nobody_by_default() -> None:
+    rules = delivered().delivery
+    assert (rules.resend, rules.delivery, rules.fallback, rules.fallback_after_s) == (
+        "same_bytes", "interactive", "none", 0,
+    )  # fmt: skip
+    assert not rules.takes_direct
+    assert not rules.goes_direct(0, 10**12)
+
+
+def test_a_direct_plan_is_direct_from_the_start() -> None:
+    rules = delivered('delivery = "direct"').delivery
+    assert rules.takes_direct
+    assert rules.goes_direct(10**12, 0)
+
+
+def test_a_fallback_begins_half_of_max_delay_after_the_period() -> None:
+    plan = delivered('fallback = "direct"')
+    assert plan.delivery.fallback_after_s == plan.max_delay_s // 2
+    assert plan.delivery.takes_direct
+    end = 1_000_000
+    assert not plan.delivery.goes_direct(end, end + plan.max_delay_s // 2 - 0.001)
+    assert plan.delivery.goes_direct(end, end + plan.max_delay_s // 2)
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (('delivery = "direct"', 'fallback = "direct"'), "delivery.fallback: must be left out beside"),
+        (('fallback_after = "6h"',), "delivery.fallback_after: means nothing without fallback"),
+        (('fallback = "none"', 'fallback_after = "6h"'), "delivery.fallback_after: means nothing without fallback"),
+        (
+            ('fallback = "direct"', 'fallback_after = "8d"'),
+            "delivery.fallback_after: is 691200 s, not before max_delay",
+        ),
+        (('fallback = "direct"', 'fallback_after = "0s"'), "delivery.fallback_after: must be a duration"),
+        (('fallback = "later"',), 'delivery.fallback: must be one of "none", "direct", not "later"'),
+        (("delivery = true",), 'delivery.delivery: must be one of "interactive", "direct", not true'),
+    ],
+)
+def test_what_delivery_cannot_be(lines: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        delivered(*lines)
+    (found,) = caught.value.problems
+    assert found.startswith(problem)

@@ -154,6 +154,13 @@ def test_what_other_mechanisms_would_cost() -> None:
     assert [choice.mechanism for choice in choices(metric_of(HISTOGRAM + "optional = true"))] == list(WORDS)
 
 
+def test_only_what_can_be_memoised_is_offered_to_a_memoised_metric() -> None:
+    text = LABELS + word("optimized_unary")
+    assert "hadamard" in {choice.mechanism for choice in choices(metric_of(text))}
+    memoised = {choice.mechanism for choice in choices(metric_of(text + "memoize = true\n"))}
+    assert memoised == {"randomized_response", "optimized_unary"}
+
+
 def test_an_optional_number_has_no_answer_over_too_few() -> None:
     metric = metric_of(NUMBER + "optional = true\npresence_share = 0.05\n")
     first = expected_error(metric, 100)

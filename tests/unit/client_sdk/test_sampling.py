@@ -247,4 +247,4 @@ def test_sampling_imports_nothing_beyond_integers_and_fractions() -> None:
     tree = ast.parse(Path(sampling.__file__).read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     modules |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert modules == {"__future__", "fractions", "typing", "client_sdk.mechanisms"}
+    assert modules == {"__future__", "fractions", "math", "typing", "client_sdk.mechanisms"}, "math: isqrt"

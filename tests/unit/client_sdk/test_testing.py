@@ -253,6 +253,7 @@ def test_a_report_that_is_counted_already_is_said_to_be(tmp_path: Path) -> None:
     db.execute("CREATE TEMP TABLE kept AS SELECT * FROM spool")
     db.commit()
     assert collector.deliver(client).counted == 1
+    db.execute("UPDATE kept SET hand_overs = 1")
     db.execute("INSERT INTO spool SELECT * FROM kept")  # as if the receipt had been lost
     db.commit()
     db.close()

@@ -18,6 +18,7 @@ import pytest
 
 from client_sdk.files import load_plan
 from client_sdk.plan import check_plan, parse_plan
+from collector.service import cli
 from collector.service.cli_common import OneLineParser
 from collector.service.cli_serve import settings_of
 from collector.service.config_file import KEYS, read_config
@@ -78,6 +79,7 @@ def test_what_is_commented_out_is_the_default(tmp_path: Path) -> None:
     shown = read_config(path)
     assert shown.pop("expected_devices") > 0  # has no default to show, nor has this
     assert shown.pop("client_ca").suffix == ".pem"
+    assert shown.pop("metrics").startswith("127.0.0.1:")
     default = ServeSettings((Path("plan.toml"),), "c.db", "registrar.pub", insecure=True)
     assert shown == {"insecure": False} | {name: getattr(default, name) for name in shown if name != "insecure"}
 
@@ -111,7 +113,7 @@ def test_dockerfile() -> None:
             assert sources[0].removeprefix("--from=") in stages
         else:
             assert all((ROOT / source).exists() for source in sources)
-    assert any("'.[collector]'" in arguments for name, arguments in steps if name == "RUN")
+    assert any("'.[collector,postgres]'" in arguments for name, arguments in steps if name == "RUN")
 
 
 def test_the_container_runs_the_collector_as_nobody_special() -> None:
@@ -171,7 +173,7 @@ def test_the_registrars_unit_shares_nothing_with_the_collectors() -> None:
     for key in ("User", "Group", "StateDirectory", "ConfigurationDirectory", "WorkingDirectory"):
         assert service[key] != collectors[key]
     same = set(collectors) - {"User", "Group", "StateDirectory", "ConfigurationDirectory", "WorkingDirectory"}
-    same -= {"ExecStart", "KillMode", "TimeoutStopSec"}
+    same -= {"ExecStart", "KillMode", "TimeoutStopSec", "EnvironmentFile"}
     assert {key: service[key] for key in same} == {key: collectors[key] for key in same}, "hardened alike"
     assert service["StateDirectoryMode"] == "0700"
 
@@ -216,6 +218,11 @@ def test_each_part_of_the_runbook_begins_with_its_first_step() -> None:
         "Stop",
         "Upgrade",
         "Back up",
+        "A collector is down",
+        "The database is away",
+        "Rounds abort or never form",
+        "More replicas",
+        "Housekeeping",
         "Disk full",
         "Store locked",
         "Store damaged",
@@ -232,23 +239,19 @@ def test_the_runbooks_commands_exist() -> None:
     assert len(ours) >= 5
     for command in ours:
         collector_arguments(shlex.split(command))
-    assert {shlex.split(command)[0] for command in commands()} == {"ldp-collector", "sqlite3"}
+    database = {"pg_dump", "createdb", "pg_restore"}
+    assert {shlex.split(command)[0] for command in commands()} == {"ldp-collector", *database}
 
 
-@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="needs SQLite's shell")
 def test_the_runbooks_backup_of_a_store_in_use(tmp_path: Path) -> None:
     path = tmp_path / "collector.db"
     store = CollectorStore.open(str(path))
     store.put_plan(make_plan(), NOW)
     store.store_release(make_release(make_plan()))  # still in the write-ahead log only
-    backup, check = (
-        command for command in commands() if "backup" in command and re.match("sqlite3 .*collector.db", command)
-    )
-    for command in (backup, check):
+    (tmp_path / "copy").mkdir()
+    for command in (command for command in commands() if "backups/collector.db" in command):
         moved = command.replace("/var/lib/ldp-telemetry", str(tmp_path)).replace("/var/backups", str(tmp_path / "copy"))
-        (tmp_path / "copy").mkdir(exist_ok=True)
-        done = subprocess.run(shlex.split(moved), capture_output=True, text=True, check=True)
-    assert done.stdout == "ok\n"
+        assert cli.main(shlex.split(moved)[1:]) == 0, "copied, and found whole"
     copied = counts(tmp_path / "copy" / "collector.db")
     store.close()
     assert copied == counts(path)

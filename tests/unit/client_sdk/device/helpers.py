@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from client_sdk import TelemetryClient
+from client_sdk.device import database
 from client_sdk.identity import IdentityKey
 from client_sdk.plan import Plan, parse_plan
 from tests.registrar import KEY, certificate_of
@@ -105,3 +107,13 @@ def soon(holds: Callable[[], bool], within_s: float = 60) -> bool:
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.01)
     return holds()
+
+
+def undo_migrations(db: sqlite3.Connection, version: int) -> None:
+    """Make the tables of a store of today those of an older version."""
+    for older in range(database.SCHEMA_VERSION - 1, version - 1, -1):
+        for statement in reversed(database.MIGRATIONS[older]):
+            words = statement.split()
+            column = f"DROP COLUMN {words[5]}"
+            db.execute(f"ALTER TABLE {words[2]} {column}" if words[0] == "ALTER" else f"DROP TABLE {words[2]}")
+    db.execute(f"PRAGMA user_version = {version}")

@@ -13,7 +13,6 @@ import pytest
 from client_sdk import TelemetryClient
 from client_sdk import certificate as certificates
 from client_sdk.certificate import Role
-from client_sdk.device import database
 from client_sdk.device.storage import DeviceStore
 from client_sdk.identity import IdentityKey
 from client_sdk.secagg.messages import ComeBack
@@ -21,7 +20,7 @@ from client_sdk.testing import FakeClock, InMemoryCollector
 from client_sdk.wire.messages import EnrolResponse, RenewResponse
 from tests.fleet import certified
 from tests.registrar import DAY_S, KEY, certificate_of, running
-from tests.unit.client_sdk.device.helpers import DEAD, certify, make_client, make_plan
+from tests.unit.client_sdk.device.helpers import DEAD, certify, make_client, make_plan, undo_migrations
 from tests.unit.client_sdk.device.small_collector import SmallCollector
 from tests.unit.client_sdk.device.test_rounds import Fleet
 
@@ -280,15 +279,7 @@ def test_a_store_of_the_first_version_comes_along(tmp_path: Path) -> None:
     store = DeviceStore(str(folder))
     seed = store.identity()
     with sqlite3.connect(store.path, isolation_level=None) as db:
-        for table, column in (("identity", "certificate"),):
-            db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        for statement in (*database.MIGRATIONS[1][1:], *database.MIGRATIONS[2]):
-            words = statement.split()
-            if words[:2] == ["CREATE", "TABLE"]:
-                db.execute(f"DROP TABLE {words[2]}")
-            elif words[0] == "ALTER":
-                db.execute(f"ALTER TABLE {words[2]} DROP COLUMN {words[5]}")
-        db.execute("PRAGMA user_version = 1")
+        undo_migrations(db, 1)
     db.close()
     again = DeviceStore(str(folder))
     assert (again.identity(), again.certificate(), again.damage()) == (seed, None, None)

@@ -22,7 +22,7 @@ from client_sdk.device.storage import DeviceStore
 from client_sdk.errors import RefusalReason, StorageError
 from client_sdk.identity import IdentityKey
 from client_sdk.report import report_digest
-from tests.unit.client_sdk.device.helpers import DAY_S, NOW, Clock, make_client, make_plan
+from tests.unit.client_sdk.device.helpers import DAY_S, NOW, Clock, make_client, make_plan, undo_migrations
 
 PLAN, NEXT = make_plan(), make_plan(version=2)
 MICRO = 1_000_000
@@ -161,6 +161,8 @@ def test_a_clock_set_back_renews_nothing(tmp_path: Path) -> None:
 def test_what_a_damaged_ledger_lacks_is_carried_and_lies_in_every_window(tmp_path: Path) -> None:
     store = opened(tmp_path)
     seal(store, sealed(1), sealed(2))
+    for period in (1, 2):
+        assert store.hand_over((PLAN.name, period * DAY_S), resent=False)
     store.note_collector_total(5 * MICRO)
     damaged = export(store)
     assert damaged.damaged == "the collector has booked more than the ledger holds"
@@ -208,9 +210,7 @@ def test_a_store_of_the_second_version_comes_along(tmp_path: Path) -> None:
     store.give_up((PLAN.name, DAY_S), RefusalReason.EXPIRED, NOW)
     store.finish((PLAN.name, 2 * DAY_S), "counted", NOW, round_id="r", contributors=9, roster_size=9)
     with sqlite3.connect(store.path, isolation_level=None) as db:
-        for column in ("resent_contributors", "left_device"):
-            db.execute(f"ALTER TABLE log DROP COLUMN {column}")
-        db.execute("PRAGMA user_version = 2")
+        undo_migrations(db, 2)
     db.close()
     ledger = export(opened(tmp_path))
     assert ledger.entries == (of(1, "expired"), of(2, "counted", round="r"))
@@ -230,11 +230,7 @@ def test_old_and_new_stores_have_the_same_columns(tmp_path: Path) -> None:
         with sqlite3.connect(path, isolation_level=None) as db:
             database.create_schema(db, str(path))
             if version == 1:
-                for statement in (*database.MIGRATIONS[1], *database.MIGRATIONS[2]):
-                    words = statement.split()
-                    undone = f"DROP COLUMN {words[5]}" if words[0] == "ALTER" else None
-                    db.execute(f"ALTER TABLE {words[2]} {undone}" if undone else f"DROP TABLE {words[2]}")
-                db.execute("PRAGMA user_version = 1")
+                undo_migrations(db, 1)
                 db.row_factory = sqlite3.Row
                 database.migrate(db)
             tables = sorted(row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))

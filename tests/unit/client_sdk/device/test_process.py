@@ -171,7 +171,8 @@ def test_periods_without_a_reading_are_sealed_by_the_thread(
         assert soon(lambda wanted=made: store.waiting() == wanted), "silence says nothing"
         end = PLAN.period_start(clock.now) + PLAN.period_s
         # the thread may just be putting off the report that it could not send
-        assert soon(lambda end=end: client._engine.tick(everything=False).next_at in {end, store.next_due()})
+        looked = [end, store.next_due(), client._engine.tick(everything=False), client.counters(), clock.now]
+        assert soon(lambda end=end: client._engine.tick(everything=False).next_at in {end, store.next_due()}), looked
     client.close()
     assert client.counters()["sealed"] == 4, "and the one that close() ended"
 

@@ -188,12 +188,31 @@ def test_an_older_copy_of_the_ledger_is_not_believed(tmp_path: Path) -> None:
 def test_a_restored_folder_is_caught_by_the_collectors_total(tmp_path: Path) -> None:
     store = DeviceStore(str(tmp_path / "d"))
     store.seal(sealed(1), NO_LIMITS)
+    assert store.hand_over(due(store)[0].key, resent=False)
     assert store.note_collector_total(MICRO)
     assert not store.note_collector_total(5 * MICRO)
     assert store.seal(sealed(2), NO_LIMITS) is RefusalReason.LEDGER_DAMAGED
     assert not DeviceStore(str(tmp_path / "d")).note_collector_total(0), "once is enough"
     assert store.reset_ledger(NOW) == 5 * MICRO
     assert not store.note_collector_total(2**64 - 1), "a collector's nonsense is cut, not overflowing"
+
+
+def test_what_has_not_left_hides_no_forgotten_charge(tmp_path: Path) -> None:
+    """One report was counted that the restored ledger does not know; as much was charged here since."""
+    store = DeviceStore(str(tmp_path / "d"))
+    store.seal(sealed(2), NO_LIMITS)
+    assert store.note_collector_total(0)
+    assert not store.note_collector_total(MICRO)
+    assert store.reset_ledger(NOW) == 2 * MICRO, "the forgotten one, and the one that waits"
+    assert store.note_collector_total(2 * MICRO), "now it may leave"
+
+
+def test_what_expired_unsent_is_not_the_collectors_either(tmp_path: Path) -> None:
+    store = DeviceStore(str(tmp_path / "d"))
+    store.seal(sealed(1), NO_LIMITS)
+    store.give_up(due(store)[0].key, RefusalReason.EXPIRED, NOW)
+    assert store.note_collector_total(0)
+    assert not store.note_collector_total(MICRO)
 
 
 def test_the_mirror_alone_may_be_lost_or_damaged(tmp_path: Path) -> None:

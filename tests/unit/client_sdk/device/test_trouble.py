@@ -420,9 +420,9 @@ class Durable(InMemoryCollector):
         reports = len(counted_file.read_text().split())
         return Joined(reports, reports * plan.report_micro_epsilon)
 
-    def count(self, advert, total):
+    def count(self, device_id, period_start, *_, **__):
         with counted_file.open("a") as file:
-            file.write(f"{advert.period_start}\\n")
+            file.write(f"{period_start}\\n")
 
 clock = FakeClock()
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from collector.accounting.binomial import OUTSIDE, Window, binomial, lower_ends
+from collector.accounting.binomial import OUTSIDE, Window, binomial, binomials, lower_ends
 
 
 @pytest.mark.parametrize("count", [1, 7, 300, 600])
@@ -51,6 +51,30 @@ def test_lower_ends_move_mass_down_only() -> None:
         assert (np.cumsum(moved.masses) >= np.cumsum(window.masses) - 1e-12).all()
     assert float(window.values @ lower_ends(window, 50).masses) > 800 - 10  # and not far
     assert lower_ends(window, 10_000) is window
+
+
+@pytest.mark.parametrize(("first", "last", "probability"), [(0, 40, 0.3), (900, 1700, 0.2), (5, 5, 0.5), (3, 9, 1.0)])
+def test_each_law_from_the_one_before(first: int, last: int, probability: float) -> None:
+    """On one window for all; nothing is added, and what is missing is what `outside` says."""
+    laws = list(binomials(first, last, probability))
+    assert len(laws) == last - first + 1
+    assert len({(law.first, law.last) for law in laws}) == 1
+    for count, law in zip(range(first, last + 1), laws, strict=True):
+        alone = binomial(count, probability)
+        assert law.first <= alone.first <= alone.last <= law.last
+        cells = law.masses[alone.first - law.first : alone.last - law.first + 1]
+        assert cells == pytest.approx(alone.masses, rel=1e-10, abs=OUTSIDE)
+        assert law.masses.sum() <= 1.0 + 1e-12
+        assert law.masses.sum() - cells.sum() <= OUTSIDE + 1e-12
+        assert law.outside == OUTSIDE
+
+
+def test_three_lower_ends_stand_where_the_mass_is() -> None:
+    """On the average little more than a deviation below."""
+    window = binomial(100_000, 0.6)
+    moved = lower_ends(window, 3)
+    lost = float(window.values @ window.masses - window.values @ moved.masses)
+    assert 0 < lost < 1.2 * (100_000 * 0.6 * 0.4) ** 0.5
 
 
 def test_refused() -> None:

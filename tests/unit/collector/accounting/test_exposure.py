@@ -50,6 +50,7 @@ def test_a_counted_report_is_hidden_by_metric() -> None:
     [
         ({"resent": True}, "resent"),
         ({"delivery": "direct"}, "direct"),
+        ({"delivery": "direct", "resent": True}, "direct"),
         ({"outcome": "aborted", "cohort": None}, "failed_but_spent"),
         ({"outcome": "waiting", "cohort": None}, "failed_but_spent"),
         ({"cohort": None}, "unknown_cohort"),

@@ -106,7 +106,7 @@ def test_a_mean_has_a_sum() -> None:
     assert row["sum"] == pytest.approx(100 * row["estimate"])
     assert row["sum_standard_error"] == pytest.approx(100 * row["standard_error"])
     assert table_of(plan, sums_of(plan, seconds=((60_000,), 100)))[-1]["sum"] == repr(row["sum"])
-    assert COLUMNS[-2:] == ("sum", "sum_standard_error")
+    assert {"sum", "sum_standard_error"} <= set(COLUMNS)
     report = kinds_report()
     mean, present = report["rare"]
     assert mean["sum"] == pytest.approx(mean["estimate"] * present["estimate"]), "over those that had a reading"

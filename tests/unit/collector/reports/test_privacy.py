@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,21 +12,26 @@ import pytest
 from client_sdk.accounting.ledger import Cohort, Ledger, LedgerEntry, LedgerPlan
 from client_sdk.accounting.ledger_reader import read_ledger
 from client_sdk.errors import ConfigurationError, PlanError
-from collector.accounting.basic import Amount, DeviceSpending, FleetSum
+from collector.accounting.allowance import Allowance
+from collector.accounting.basic import Amount, DeviceHistory, DeviceSpending, FleetSum
 from collector.accounting.figures import figures
+from collector.accounting.fleet import FleetFigures
 from collector.reports import all_devices, device_ledger, fleet_privacy, to_csv, to_json
 from collector.reports.fleet import FLEET_COLUMNS, fleet_rows, fleet_window, quantiles, with_windows
 from collector.reports.fleet import TABLE_COLUMNS as FLEET_TABLE
 from collector.reports.fleet import table_rows as fleet_table
 from collector.reports.privacy import (
     ALL_COLUMNS,
+    ALL_TABLE_COLUMNS,
     ALL_WINDOWS,
     DEVICE_COLUMNS,
     TABLE_COLUMNS,
     all_rows,
+    all_table_rows,
     device_rows,
     rounded_up,
     table_rows,
+    with_every_figure,
     with_figures,
     with_ledger,
 )
@@ -150,9 +156,29 @@ def test_all_devices_one_row_each() -> None:
     assert device["epsilon_local"] == {
         "24h": 0.0, "7d": 0.000001, "30d": 0.333334, "365d": 0.333335, "lifetime": 123456789.000001,
     }  # fmt: skip
-    lines = to_csv(ALL_COLUMNS, all_rows(all_devices([SPENDING]))).split("\r\n")
-    assert lines[1] == f"{'d' * 32},40,3,0,0.000001,0.333334,0.333335,123456789.000001"
     assert all_devices([])["devices"] == []
+
+
+def test_all_devices_with_the_figures_of_their_histories() -> None:
+    """A rounded history bounds its devices; each one's own plain sum does too, and that is never rounded."""
+    like = FleetFigures(7, 3.5, 2.75, 45, "exact composition", "composition of sums")
+    mine = [DeviceHistory("d" * 32, 0, 2, 3_000_000, 50), DeviceHistory("e" * 32, 0, 2, 2_500_000, None)]
+    both = [SPENDING, replace(SPENDING, device_id="e" * 32)]
+    allowances = {"d" * 32: Allowance(365_000_000, 1, 0), "e" * 32: Allowance(None, None, None)}
+    figured = with_every_figure(all_devices(both), {"lifetime": [(one, like) for one in mine]}, allowances, 1e-6)
+    first, second = (device["windows"][0] for device in read(figured)["devices"])
+    assert (first["eps_local_pure"], first["eps_local"], first["eps_central"]) == (3.0, 3.0, 2.75)
+    assert (second["eps_local_pure"], second["eps_local"], second["eps_central"]) == (2.5, 2.5, 2.5)
+    assert (first["n_h"], first["n_min"], second["n_min"]) == (45, 50, None)
+    assert (first["cap"], first["left"], first["stops_on"]) == (365.0, 0.000001, "1970-01-01T00:00:00Z")
+    assert "honest" in figured["conditions"]
+    lines = to_csv(ALL_COLUMNS, all_rows(figured)).split("\r\n")
+    expected = f"{'d' * 32},lifetime,2,3,0,3.0,3.0,exact composition,2.75,45,50,365.0,0.000001,1970-01-01T00:00:00Z"
+    assert lines[1].startswith(expected)
+    assert lines[1].endswith(",3,0,0.000001,0.333334,0.333335,123456789.000001")
+    shown = [dict(zip(ALL_TABLE_COLUMNS, row, strict=True)) for row in all_table_rows(figured)]
+    assert [row["device"] for row in shown] == ["d" * 32, "e" * 32]
+    assert str(shown[0]["eps_central"]) == "2.75"
 
 
 def test_fleet() -> None:

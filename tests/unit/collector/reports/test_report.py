@@ -147,7 +147,7 @@ def test_rows_for_csv() -> None:
     empty = dict(zip(COLUMNS, report_rows(build_report([plan], []))[0], strict=True))
     assert {name for name, cell in empty.items() if cell is not None} == {
         "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors", "label",
-        "reports", "estimator", "verdict", "epsilon_local",
+        "reports", "estimator", "verdict", "epsilon_local", "direct", "false_devices", "cohorts", "standing_out",
     }  # fmt: skip
     assert COLUMNS[:15] == (
         "plan", "metric", "kind", "mechanism", "epsilon", "plan_versions", "contributors", "label", "estimate",

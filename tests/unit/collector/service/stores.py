@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from client_sdk.plan import Plan, parse_plan
 from collector.service.storage import Contributor, Release
@@ -86,10 +88,37 @@ def make_release(
     )
 
 
-def counts(path: Path) -> dict[str, int]:
+@contextmanager
+def connection(store: str | Path) -> Iterator[Any]:
+    """Past our own code, into a store by its URL or path: `execute`, and what is written is committed at the end."""
+    if str(store).startswith("postgres"):
+        import psycopg
+
+        conn: Any = psycopg.connect(str(store).replace("+psycopg", ""))
+    else:
+        conn = sqlite3.connect(str(store).removeprefix("sqlite:///"))
+    with closing(conn):
+        yield conn
+        conn.commit()
+
+
+def query(store: str | Path, statement: str) -> list[tuple[Any, ...]]:
+    """The rows of a question, read past our own code."""
+    with connection(store) as conn:
+        return list(conn.execute(statement).fetchall())
+
+
+def execute(store: str | Path, statement: str) -> None:
+    """One statement, past our own code."""
+    with connection(store) as conn:
+        conn.execute(statement)
+
+
+def counts(store: str | Path) -> dict[str, int]:
     """Rows per table, read past our own code."""
-    with sqlite3.connect(path) as conn:
-        tables = [row[0] for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = {table: conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}  # noqa: S608 - names from the schema
-    conn.close()
-    return rows
+    listed = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    if str(store).startswith("postgres"):
+        listed = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+    with connection(store) as conn:
+        tables = [row[0] for row in conn.execute(listed).fetchall()]
+        return {table: conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}  # noqa: S608

@@ -172,7 +172,7 @@ def test_a_table_shows_raw_normalised_and_verdict(run: Run, tmp_path: Path) -> N
     status, out, _ = run("report", "--db", path, "--metric", "network")
     assert status == 0
     assert [cell.strip() for cell in next(line for line in out.splitlines() if "│ x" in line).split("│")[1:-1]] == [
-        "x", "-149", "30", "-209 .. -90", "0", "too noisy",
+        "x", "-149", "30", "-209 .. -90", "0", "-165 .. -143", "too noisy",
     ]  # fmt: skip
     words = " ".join(out.split())
     assert (
@@ -181,6 +181,44 @@ def test_a_table_shows_raw_normalised_and_verdict(run: Run, tmp_path: Path) -> N
     )
     assert "too noisy: a 95 % interval wider than" in words
     assert "for these contributors: only the noise and the rounding are random" in words
+
+
+# case H05
+def test_how_far_false_devices_reach_stands_beside_every_number(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "poisoned.db"
+    store = CollectorStore.open(str(path))
+    plan = make_plan(categories=["x"])
+    store.put_plan(plan, NOW)
+    for number, shares in enumerate([(90, 10), (41, 59), (42, 58), (40, 60)]):
+        totals = [0] * plan.length
+        totals[plan.slices["network"]], totals[plan.slices["cold_start_ms"]] = shares, [50_000]
+        devices = range(100 * number, 100 * number + 100)
+        store.store_release(make_release(plan, f"r{number}", devices, totals=totals))
+    store.close()
+    found = {}
+    for assumed, devices in ((None, 4), ("7", 7), ("2.5%", 10), ("0", 0), ("99999", 400)):
+        option = [] if assumed is None else ["--false-devices", assumed]
+        metrics = json.loads(run("report", "--db", path, "--format", "json", *option)[1])["metrics"]
+        assert {metric["false_devices"] for metric in metrics} == {devices}
+        for row in (row for metric in metrics for row in metric["estimates"]):
+            low, high = row["without_false"]
+            assert (low is None) == (devices == 400 and row["label"] == "mean"), "nobody is left to have a mean"
+            assert low is None or low <= row["estimate"] <= high
+            found[devices, row["label"]] = None if low is None else high - low
+    assert found[0, "x"] == found[0, "mean"] == 0.0
+    assert 0 < found[4, "x"] < found[7, "x"] < found[10, "x"]
+    number, network = metrics
+    assert [one["round"] for one in network["standing_out"]] == ["r0"]
+    assert (number["standing_out"], network["cohorts"], network["false_alarm_rate"]) == ([], 4, 0.01)
+    _, table, _ = run("report", "--db", path)
+    words = " ".join(table.split())
+    for part in ("Round r0 of period", "stands out in x: 0.9 a report, in the others 0.41", "at most 1 %",
+                 "None of its 4 cohorts stands out", "median of cohorts"):  # fmt: skip
+        assert part in words, part
+    rows = list(csv.DictReader(io.StringIO(run("report", "--db", path, "--format", "csv")[1], newline="")))
+    assert {row["false_devices"] for row in rows} == {"4"}
+    assert [row["standing_out"] for row in rows] == ["0", "1", "1"]
+    assert all(row["median_of_cohorts"] for row in rows)
 
 
 def test_a_table_of_the_population_and_of_all_rows_together(run: Run, tmp_path: Path) -> None:
@@ -271,9 +309,12 @@ def test_reading_a_store_that_is_not_there(run: Run, tmp_path: Path, command: li
         (["report", "--db", "DB", "--metric", "../escape"], ["../escape", "cold_start_ms, network"]),
         (["report", "--db", "DB", "--metric", "a\nb\x1b[2J"], ["a\\nb\\x1b[2J"]),
         (["report", "--db", "DB", "--raw-text"], ["--raw-text", "csv"]),
+        (["report", "--db", "DB", "--false-devices", "-1"], ["--false-devices", "such as 1%"]),
+        (["report", "--db", "DB", "--false-devices", "101%"], ["--false-devices", "such as 1%"]),
+        (["report", "--db", "DB", "--false-devices", "1e1%"], ["--false-devices", "such as 1%"]),
         (["report", "--db", "DB", "--population", "--format", "json"], ["--population", "have all"]),
         (["report", "--db", "DB", "--simultaneous", "--format", "csv"], ["--simultaneous", "have all"]),
-        (["report", "--db", "postgresql://u:SENTINEL@h/d"], ["sqlite:///PATH"]),
+        (["report", "--db", "mysql://u:SENTINEL@h/d"], ["sqlite:///PATH"]),
         (["report", "--db", "DB", "--format", "xml"], ["--format", "xml"]),
         (["report"], ["--db"]),
         (["privacy", "--db", "DB", "--device", "../escape"], ["../escape", "no such device"]),
@@ -282,7 +323,7 @@ def test_reading_a_store_that_is_not_there(run: Run, tmp_path: Path, command: li
         (["privacy", "--db", "DB", "--delta", "1"], ["--delta", "below 1"]),
         (["privacy", "--db", "DB", "--delta", "nan"], ["--delta", "a probability"]),
         (["privacy", "--db", "DB", "--corrupt", "1.1"], ["--corrupt", "from 0 to 1"]),
-        (["privacy", "--db", "DB", "--all", "--window", "7d"], ["--all", "every window"]),
+        (["privacy", "--db", "DB", "--delta", "0"], ["--delta", "above 0", "pure figure"]),
         (["plan", "check", "no-such-plan.toml"], ["no-such-plan.toml"]),
         (["plan"], ["ACTION"]),
         (["registrar", "issue-token", "--dir", "D", "--count", "0"], ["--count"]),
@@ -374,6 +415,31 @@ def test_privacy_of_all_devices(run: Run, db: Path) -> None:
     assert [row["device"] for row in rows] == [device(n) for n in range(5)]
     assert [row["epsilon_local_lifetime"] for row in rows] == ["4", "4", "4", "2", "2"]
     assert [row["epsilon_local_24h"] for row in rows] == ["2", "2", "2", "0", "0"]
+    assert {row["window"] for row in rows} == {"lifetime"}
+    status, table, _ = run("privacy", "--db", db, "--all")
+    assert status == 0
+    assert "honest" in table, "central never goes without its conditions"
+
+
+@pytest.mark.parametrize("more", [[], ["--window", "7d", "--delta", "1e-4"], ["--corrupt", "0"]])
+def test_each_device_of_all_has_the_figures_of_that_device(run: Run, db: Path, more: list[str]) -> None:
+    """Names, order and numbers: like the single device's, but for the rounding of a composition that many share."""
+    every = json.loads(run("privacy", "--db", db, "--all", "--format", "json", *more)[1])
+    assert every["conditions"]
+    for found in every["devices"]:
+        own = json.loads(run("privacy", "--db", db, "--device", found["device"], "--format", "json", *more)[1])
+        alone = {row["window"]: row for row in own["windows"]}
+        assert [row["window"] for row in found["windows"]][-1] == "lifetime"
+        for row in found["windows"]:
+            expected = {name: value for name, value in alone[row["window"]].items() if name in row}
+            for name in ("eps_local", "eps_central"):
+                assert row[name] == pytest.approx(expected.pop(name), rel=2e-4)
+            assert {name: row[name] for name in expected} == expected
+            assert set(alone[row["window"]]) - set(row) == {"fallbacks", "fallback_rounds"}
+    header, *lines = csv.reader(io.StringIO(run("privacy", "--db", db, "--all", "--format", "csv", *more)[1]))
+    single = next(csv.reader(io.StringIO(run("privacy", "--db", db, "--device", device(0), "--format", "csv")[1])))
+    assert header[: len(single)] == single
+    assert len(lines) == sum(len(found["windows"]) for found in every["devices"])
 
 
 def test_a_window_stands_beside_the_lifetime(run: Run, db: Path) -> None:
@@ -545,6 +611,13 @@ def test_a_missing_extra_is_named(db: Path, missing: str) -> None:
     assert ldp_collector("--help", before=f"sys.modules[{missing!r}] = None").returncode == 0
 
 
+def test_a_missing_database_driver_is_named() -> None:
+    without = "sys.modules['psycopg'] = None"
+    done = ldp_collector("report", "--db", "postgresql+psycopg://user@127.0.0.1:9/name", before=without)
+    assert done.returncode == 3
+    assert one_line(done.stderr, "a store in PostgreSQL needs", "ldp-telemetry[postgres]")
+
+
 def test_a_missing_migration_tool_is_named_and_readers_do_without(tmp_path: Path, db: Path) -> None:
     without = "sys.modules['alembic'] = None"
     done = ldp_collector("registrar", "init", "--dir", str(tmp_path / "new"), before=without)
@@ -703,3 +776,49 @@ def test_a_store_of_another_registrar_is_not_served(run: Run, tmp_path: Path) ->
     )  # fmt: skip
     assert (status, out) == (2, "")
     assert one_line(err, "two/registrar.db", "another key than", "two/registrar.key")
+
+
+@pytest.mark.parametrize("option", ["--max-calls", "--max-calls-per-address"])
+@pytest.mark.parametrize("bad", ["0", "1000001", "99999999999999999999"])
+def test_a_registrars_limits_have_bounds(run: Run, tmp_path: Path, option: str, bad: str) -> None:
+    code, _, err = run("registrar", "serve", "--dir", tmp_path, "--insecure", option, bad)
+    assert code == 2
+    assert one_line(err, f"{option}: must be a whole number, 1 to 1000000, not {bad}")
+
+
+def test_a_registrars_farewell_ends_within_a_day(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("registrar", "serve", "--dir", tmp_path, "--insecure", "--drain", "99999999999d")
+    assert code == 2
+    assert one_line(err, "--drain: must be a time at least 0 and at most 86400 seconds (1d)")
+
+
+def test_a_registrars_folder_that_cannot_be_made(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    code, _, err = run("registrar", "init", "--dir", tmp_path / "reg")
+    assert code == 3
+    assert one_line(err, f"--dir {tmp_path / 'reg'}: cannot be made (Permission denied); name a folder")
+
+
+@pytest.mark.parametrize("content", [b"", b"no certificate\n", "\u00e9".encode(), b"\xff\x00"])
+def test_an_authority_that_is_no_certificate(run: Run, tmp_path: Path, content: bytes) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(content)
+    code, _, err = run("health", "--server", "127.0.0.1:9", "--ca", ca)
+    assert code == 2
+    assert one_line(err, f"--ca {ca}: holds no certificate in PEM form; give that of the authority")
+
+
+def test_a_log_that_is_not_there(run: Run, db: Path, tmp_path: Path) -> None:
+    code, _, err = run("doctor", "--db", db, "--log", tmp_path / "none")
+    assert code == 2
+    assert one_line(err, f"--log {tmp_path / 'none'}: cannot be read (No such file or directory); name a file")
+
+
+@pytest.mark.parametrize("bad", ["200%", "-1%", "1e1%", "100.01%"])
+def test_a_share_of_false_devices_is_refused_as_it_was_written(run: Run, db: Path, bad: str) -> None:
+    code, _, err = run("report", "--db", db, f"--false-devices={bad}")
+    assert code == 2
+    assert one_line(err, "--false-devices: must be", "from 0% to 100%", repr(bad))

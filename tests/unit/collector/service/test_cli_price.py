@@ -61,6 +61,22 @@ def test_the_text_never_shows_central_without_n_h_and_its_conditions(run: Run) -
     assert "no meaningful protection" in alone
 
 
+def test_sampling_helps_against_outsiders_only_and_says_so(run: Run) -> None:
+    given = ("--mechanism", "laplace", "--epsilon", 1, "--contributors", 1000, "--rounds", 30)
+    plain = json.loads(run(*given, "--json")[1])
+    drawn = json.loads(run(*given, "--fleet", 100_000, "--json")[1])
+    assert {name: drawn[name] for name in plain} == plain, "nothing else changes"
+    assert list(drawn)[5:] == ["eps_outsiders", "outsiders"]
+    assert 0.0 < drawn["eps_outsiders"] < plain["eps_central"] / 10
+    for word in ("not against the collector", "never on top of the local figure"):
+        assert word in drawn["outsiders"]
+        assert word in run(*given, "--fleet", 100_000)[1]
+    everybody = json.loads(run(*given, "--fleet", 1000, "--json")[1])
+    assert everybody["eps_outsiders"] == plain["eps_central"]
+    assert refused(run("--mechanism", "laplace", "--epsilon", 1, "--fleet", 10), "--fleet")
+    assert refused(run(*given, "--fleet", 999), "--fleet")
+
+
 # case C05
 @pytest.mark.parametrize("text", C05)
 @pytest.mark.parametrize(

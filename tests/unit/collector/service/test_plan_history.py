@@ -28,8 +28,8 @@ def plan_of(number: int, labels: tuple[str, ...] = FIRST, removed: tuple[str, ..
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CollectorStore]:
-    opened = CollectorStore.open(str(tmp_path / "collector.db"))
+def store(store_url: str) -> Iterator[CollectorStore]:
+    opened = CollectorStore.open(store_url)
     opened.put_plan(plan_of(1), NOW)
     yield opened
     opened.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -27,9 +26,9 @@ def ask(identity: IdentityKey, name: str = NAME, period_start: int = PERIOD) -> 
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CollectorStore]:
+def store(store_url: str) -> Iterator[CollectorStore]:
     """The first two of three are counted today, the first yesterday as well, under an older version."""
-    opened = CollectorStore.open(str(tmp_path / "collector.db"))
+    opened = CollectorStore.open(store_url)
     older, newer = make_plan(), make_plan(2)
     for plan in (older, newer):
         opened.put_plan(plan, NOW)
@@ -77,14 +76,14 @@ class Counting(CollectorStore):
     def standings(self, questions: Sequence[Question]) -> dict[Question, Standing]:
         type(self).times += 1
         if self.problem is not None:
-            raise StoreError(self.path, self.problem)
+            raise StoreError(self.where, self.problem)
         return super().standings(questions)
 
 
 @pytest.fixture
-def counting(store: CollectorStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
+def counting(store: CollectorStore, store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
     monkeypatch.setattr(standings, "CollectorStore", Counting)
-    opened = Counting.open(str(store.path))
+    opened = Counting.open(store_url)
     Counting.times, Counting.problem = 0, None
     yield opened
     opened.close()

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from collector.service.storage import CollectorStore, RoundRecord, StoreError
 from collector.service.storage_reads import CHUNK
 from collector.service.storage_rows import Blamed
-from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, counts, device, make_plan, make_release
+from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, counts, device, execute, make_plan, make_release
+
+LAST_STATEMENT_FAILS = {
+    "sqlite": (
+        "CREATE TRIGGER cut BEFORE UPDATE ON device_totals BEGIN SELECT raise(ABORT, 'cut'); END",
+        "DROP TRIGGER cut",
+    ),
+    "postgresql+psycopg": (
+        "ALTER TABLE device_totals ADD CONSTRAINT cut CHECK (reports < 2)",
+        "ALTER TABLE device_totals DROP CONSTRAINT cut",
+    ),
+}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "collector.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[CollectorStore]:
-    opened = CollectorStore.open(str(path))
+def store(store_url: str) -> Iterator[CollectorStore]:
+    opened = CollectorStore.open(store_url)
     for plan in (make_plan(), make_plan(2), make_plan(name="other")):
         opened.put_plan(plan, NOW)
     yield opened
@@ -65,15 +69,15 @@ def test_a_device_is_blamed_for_one_name_and_period(store: CollectorStore) -> No
     assert (counted.counted, counted.blamed) == (("round-1", 3), True)
 
 
-def test_a_release_that_is_not_stored_blames_nobody(store: CollectorStore, path: Path) -> None:
+def test_a_release_that_is_not_stored_blames_nobody(store: CollectorStore, store_url: str) -> None:
     store.store_release(make_release(make_plan()))
-    with sqlite3.connect(path) as conn:  # the last statement of a release fails
-        conn.execute("CREATE TRIGGER cut BEFORE UPDATE ON device_totals BEGIN SELECT raise(ABORT, 'cut'); END")
-    conn.close()
+    fails, works_again = LAST_STATEMENT_FAILS[store_url.partition(":")[0]]
+    execute(store_url, fails)
     tomorrow = make_release(make_plan(), "round-2", period_start=PERIOD + DAY_S)
     with pytest.raises(StoreError):
         store.store_release(replace(tomorrow, blamed=[Blamed(device(1), "wrong_share")]))
-    assert counts(path)["blames"] == 0
+    execute(store_url, works_again)
+    assert counts(store_url)["blames"] == 0
     assert blamed_of(store) == blamed_of(store, period_start=PERIOD + DAY_S) == set()
 
 

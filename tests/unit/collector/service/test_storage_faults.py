@@ -190,13 +190,14 @@ for n in range(first, first + 100_000):
 
 
 # case F04
-def test_kill_9_at_any_moment_loses_nothing_acknowledged(path: Path) -> None:
+@pytest.mark.slow_on_postgres
+def test_kill_9_at_any_moment_loses_nothing_acknowledged(store_url: str, path: Path) -> None:
     rng = random.Random(4)
     acknowledged: list[int] = []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
     for life in range(6):
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(life * 100_000)],
+            [sys.executable, "-c", WRITER, store_url, str(life * 100_000)],
             stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         assert process.stdout is not None
@@ -206,15 +207,16 @@ def test_kill_9_at_any_moment_loses_nothing_acknowledged(path: Path) -> None:
         acknowledged += [int(line) for line in process.stdout.read().split("\n") if line]
         process.stdout.close()
         process.wait(30)
-    assert len(acknowledged) >= 12, "commits were under way"
-    store = CollectorStore.open(str(path))
+    assert len(acknowledged) >= 8, "commits were under way"
+    store = CollectorStore.open(store_url)
     stored = [record.round_id for record in store.rounds()]
     assert {f"r{n}" for n in acknowledged} <= set(stored)
     assert len(stored) == len(set(stored)) <= len(acknowledged) + 6, "at most one unacknowledged a life"
     assert store.device_totals(device(0)) == (len(stored), len(stored) * 2_000_000)
     assert sum(s.totals[0] for s in store.released_sums("cold_start_ms")) == len(stored) * 2_500
     store.close()
-    assert integrity(path) == "ok"
+    if path.exists():
+        assert integrity(path) == "ok"
 
 
 def test_a_vanished_file_does_not_come_back_empty(store: CollectorStore, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ import pytest
 from client_sdk.accounting.ledger import WINDOWS, Cohort, Ledger, is_within
 from client_sdk.accounting.ledger_reader import read_ledger
 from client_sdk.plan import Plan
+from collector.accounting.allowance import allowed
 from collector.accounting.basic import FleetHistory, FleetSum
 from collector.accounting.exposure import exposures
 from collector.accounting.figures import figures
@@ -26,20 +26,15 @@ from collector.service.storage_folding import FoldedCohort, rounded_down, rounde
 from collector.service.storage_histories import Sum
 from collector.service.tables import MAX_CELL_ROWS
 from tests.unit.collector.plans import SAMPLED
-from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, device, make_plan, make_release
+from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, connection, device, make_plan, make_release, query
 
 PLAN, LATER = make_plan(), make_plan(2, epsilon="2.0")
 LATER_YET = NOW + 10_000 * DAY_S
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "collector.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[CollectorStore]:
-    opened = CollectorStore.open(str(path))
+def store(store_url: str) -> Iterator[CollectorStore]:
+    opened = CollectorStore.open(store_url)
     for plan in (PLAN, LATER, SAMPLED):
         opened.put_plan(plan, NOW)
     yield opened
@@ -48,10 +43,11 @@ def store(path: Path) -> Iterator[CollectorStore]:
 
 def days(store: CollectorStore, number: int, *, plan: Plan = PLAN, first: int = 0, **options: Any) -> None:
     """One round a day, the last of them now."""
-    for day in range(first, first + number):
-        store.store_release(
-            make_release(plan, f"r{day}", period_start=PERIOD - day * DAY_S, now=NOW - day * DAY_S, **options)
-        )
+    releases = [
+        make_release(plan, f"r{day}", period_start=PERIOD - day * DAY_S, now=NOW - day * DAY_S, **options)
+        for day in range(first, first + number)
+    ]
+    assert store.store_releases(releases) == [None] * number
 
 
 def ledger(store: CollectorStore, number: int, now: float = NOW) -> Ledger:
@@ -59,13 +55,6 @@ def ledger(store: CollectorStore, number: int, now: float = NOW) -> Ledger:
     assert found is not None
     assert read_ledger(found.to_json()) == found, "whoever reads it reads the same"
     assert found.stated == found.counted()
-    return found
-
-
-def rows(path: Path, query: str) -> list[Any]:
-    with sqlite3.connect(path) as conn:
-        found = conn.execute(query).fetchall()
-    conn.close()
     return found
 
 
@@ -113,6 +102,7 @@ def test_a_long_vector_has_a_cohort_too(store: CollectorStore) -> None:
     assert ledger(store, 0).entries[0].cohort == Cohort(3, 5, 0)
 
 
+@pytest.mark.slow_on_postgres
 def test_a_ledger_of_more_rounds_than_an_in_list_holds(store: CollectorStore) -> None:
     days(store, 501, devices=range(2))
     assert len(ledger(store, 0).entries) == 501
@@ -149,7 +139,7 @@ def test_a_folded_cohort_hides_nobody_better() -> None:
         assert FoldedCohort.of(replace(held, delivery="direct"), sampled=True).key != folded.key
 
 
-def test_folded_reports_stay_under_their_plan_and_in_like_cohorts(store: CollectorStore, path: Path) -> None:
+def test_folded_reports_stay_under_their_plan_and_in_like_cohorts(store: CollectorStore, store_url: str) -> None:
     days(store, 20, devices=range(30), resent=[1])
     days(store, 20, first=20, devices=range(31), plan=LATER)
     before = {number: ledger(store, number) for number in (0, 1, 30)}
@@ -168,22 +158,24 @@ def test_folded_reports_stay_under_their_plan_and_in_like_cohorts(store: Collect
             assert {row.resent: row.reports for row in found.folded if row.plan == plan.hash} == reports
             newest = max(entry.charged_at for entry in old.entries if entry.plan == plan.hash)
             assert {row.charged_at for row in found.folded if row.plan == plan.hash} == {newest}
-    assert len(rows(path, "SELECT 1 FROM folded_spends")) == 30 + 31, "one row for twenty reports"
+    assert len(query(store_url, "SELECT 1 FROM folded_spends")) == 30 + 31, "one row for twenty reports"
     assert ledger(store, 0, LATER_YET).stated.windows == dict.fromkeys(WINDOWS, 0)
 
 
-def test_what_was_folded_one_by_one_is_what_was_folded_at_once(store: CollectorStore, path: Path) -> None:
+def test_what_was_folded_one_by_one_is_what_was_folded_at_once(
+    store: CollectorStore, store_url: str, tmp_path: Path
+) -> None:
     days(store, 12, resent=[2])
     for day in range(11, -1, -1):
         assert store.fold_spends(NOW - day * DAY_S + 365 * DAY_S + 1) == 3 * 2
-    piecemeal = rows(path, "SELECT * FROM folded_spends ORDER BY device")
+    piecemeal = query(store_url, "SELECT * FROM folded_spends ORDER BY device")
     assert len(piecemeal) == 3
-    other = CollectorStore.open(str(path.with_name("other.db")))
+    other = CollectorStore.open(str(tmp_path / "other.db"))
     other.put_plan(PLAN, NOW)
     days(other, 12, resent=[2])
     other.fold_spends(LATER_YET)
     other.close()
-    assert rows(path.with_name("other.db"), "SELECT * FROM folded_spends ORDER BY device") == piecemeal
+    assert query(tmp_path / "other.db", "SELECT * FROM folded_spends ORDER BY device") == piecemeal
 
 
 def test_no_figure_is_smaller_after_it(store: CollectorStore) -> None:
@@ -228,34 +220,35 @@ def test_a_clock_that_was_set_back_does_not_move_when_a_plan_was_used_first(stor
         assert (found.plans[0].first_used_at, found.folded[0].charged_at) == (first, last)
 
 
-def test_who_opts_out_leaves_no_folded_row(store: CollectorStore, path: Path) -> None:
+def test_who_opts_out_leaves_no_folded_row(store: CollectorStore, store_url: str) -> None:
     days(store, 3)
     store.fold_spends(LATER_YET)
     store.forget(device(1), NOW, certified=True)
     assert store.ledger(NOW, device(1)) is None
-    assert {row[0] for row in rows(path, "SELECT device FROM folded_spends")} == {device(0), device(2)}
+    assert {row[0] for row in query(store_url, "SELECT device FROM folded_spends")} == {device(0), device(2)}
 
 
 # --- an older store ---------------------------------------------------------------------------------
 
 
-def test_an_older_store_comes_along_with_its_rows(path: Path) -> None:
+def test_an_older_store_comes_along_with_its_rows(own_store_url: str) -> None:
     """What it had folded, nobody can say any more what for; its last date is that of the reports without a row."""
-    store = CollectorStore.open(str(path))
+    store = CollectorStore.open(own_store_url)
     store.put_plan(PLAN, NOW)
     days(store, 4, resent=[1])
     store.close()
     old = dict(zip(("r3", "r2"), (NOW - 3 * DAY_S, NOW - 2 * DAY_S), strict=True))
-    with sqlite3.connect(path) as conn:  # as the version before has left it, with two days folded
+    with connection(own_store_url) as conn:  # as the version before has left it, with two days folded
+        conn.execute("DROP TABLE memo_reports")
         conn.execute("DROP TABLE folded_spends")
         conn.execute("DROP TABLE folded_cohorts")
         conn.execute("DELETE FROM spends WHERE round IN ('r3', 'r2')")
         conn.execute("UPDATE device_totals SET folded_reports = 2, folded_micro_epsilon = 4000000")
         conn.execute("UPDATE alembic_version SET version_num = '0005'")
-    conn.close()
-    before = {table: rows(path, f"SELECT * FROM {table}") for table in ("spends", "device_totals", "contributions")}  # noqa: S608
-    store = CollectorStore.open(str(path))
-    assert {table: rows(path, f"SELECT * FROM {table}") for table in before} == before  # noqa: S608
+    kept = [f"SELECT * FROM {table}" for table in ("spends", "device_totals", "contributions")]  # noqa: S608
+    before = [query(own_store_url, statement) for statement in kept]
+    store = CollectorStore.open(own_store_url)
+    assert [query(own_store_url, statement) for statement in kept] == before
     found = ledger(store, 1)
     assert [entry.round for entry in found.entries] == ["r1", "r0"]
     assert (found.carried_micro_epsilon, found.carried_until) == (4_000_000, old["r2"])
@@ -318,6 +311,7 @@ def test_plans_that_were_first_used_together_are_one_history(store: CollectorSto
     assert store.fleet_sums(NOW + 400 * DAY_S, "365d", {}) == [FleetSum(3, 0, 0, whole=True)]
 
 
+@pytest.mark.slow_on_postgres
 def test_histories_of_a_fleet_are_those_of_its_devices(store: CollectorStore) -> None:
     """Against the accountant's own reading of each device's ledger, folded or not."""
     days(store, 6, devices=range(30), resent=[1, 2])
@@ -368,3 +362,64 @@ def test_histories_of_nobody_and_of_plans_that_are_not_known(store: CollectorSto
     store.store_release(make_release(PLAN, devices=range(5)))
     assert store.fleet_histories(NOW, "lifetime", {}) == [FleetHistory(5, ((PLAN.hash, 1, 1),), whole=False)]
     assert store.fleet_histories(NOW + 2 * DAY_S, "24h", {PLAN.hash: Fraction(0)}) == [FleetHistory(5, ())]
+
+
+@pytest.mark.slow_on_postgres
+def test_every_device_has_its_own_history_and_what_is_left_of_its_budget(store: CollectorStore) -> None:
+    days(store, 6, devices=range(30), resent=[1, 2])
+    days(store, 3, first=6, devices=range(20, 45), plan=LATER)
+    store.store_release(make_release(SAMPLED, "s", range(40, 43), totals=[2, 0, 2, 700, 1, 0, 0, 0, 0]))
+    store.store_release(replace(make_release(PLAN, "d", range(40, 44)), delivery="direct"))
+    plans = {plan.hash.hex(): plan for plan in (PLAN, LATER, SAMPLED)}
+    corrupt = {plan.hash: Fraction(1, 10) for plan in plans.values()}
+    for folded in (False, True):
+        every = store.every_device(NOW, ["7d", "lifetime"], corrupt)
+        assert [one.device_id for one in every.spendings] == [device(n) for n in range(45)]
+        for window, found in every.windows.items():
+            assert list(found.histories) == store.fleet_histories(NOW, window, corrupt)
+            for number, mine in enumerate(found.devices):
+                own = figures(ledger(store, number), plans, corrupt=Fraction(1, 10), window=window)
+                assert (mine.device_id, mine.reports) == (device(number), own.reports)
+                assert mine.micro_epsilon == own.eps_local_pure * 1_000_000
+                assert mine.least == own.n_min
+                history = found.histories[mine.history]
+                assert sum(count for *_, count in history.reports) == own.reports
+                left = allowed(every.plan_spends[device(number)], plans, carried_micro_epsilon=0, as_of=NOW)
+                assert left == own.allowance
+        if not folded:
+            store.fold_spends(NOW + 361 * DAY_S)
+            assert ledger(store, 0).folded
+
+
+def test_a_device_of_a_rounded_history_is_bounded_by_it(store: CollectorStore) -> None:
+    for n in range(60):
+        days(store, 1, first=n, devices=[*range(n, 60), *range(100, 110 + n)])
+    corrupt = {PLAN.hash: Fraction(0)}
+    exact = store.every_device(NOW, ["lifetime"], corrupt).windows["lifetime"]
+    rounded = store.every_device(NOW, ["lifetime"], corrupt, 20, (0.1, 0.5)).windows["lifetime"]
+    assert len(rounded.histories) <= 20 < len(exact.histories)
+    for one, coarse in zip(exact.devices, rounded.devices, strict=True):
+        assert replace(one, history=0) == replace(coarse, history=0), "what is its own is never rounded"
+        ((_, n_h, count),), ((_, less, more),) = (
+            found.histories[mine.history].reports for found, mine in ((exact, one), (rounded, coarse))
+        )
+        assert less <= n_h
+        assert more >= count
+    assert sum(one.devices for one in rounded.histories) == len(rounded.devices)
+
+
+def test_direct_reports_hide_in_nothing_and_count_for_no_sum(store: CollectorStore) -> None:
+    """Among interactive ones: local pairs in the same composition, and neither n_h nor n_min is theirs."""
+    days(store, 3, devices=range(40))
+    store.store_release(replace(make_release(PLAN, "d", range(2), period_start=PERIOD + DAY_S), delivery="direct"))
+    for folded in (False, True):
+        own = figures(ledger(store, 0), {PLAN.hash.hex(): PLAN}, corrupt=Fraction(0))
+        other = figures(ledger(store, 5), {PLAN.hash.hex(): PLAN}, corrupt=Fraction(0))
+        assert own.fallbacks == {"direct": 1}
+        assert (own.n_h, own.n_min) == (other.n_h, other.n_min) == (40, 40) or folded
+        assert own.n_h == other.n_h <= 40
+        assert other.eps_central + 1.85 < own.eps_central <= other.eps_central + 2.0, "the local epsilon of that one"
+        assert store.smallest_sum(NOW, "lifetime") == 40
+        found = store.fleet_histories(NOW, "lifetime", {PLAN.hash: Fraction(0)})
+        assert {n_h == 1 for one in found if one.devices == 2 for _, n_h, _ in one.reports} == {True, False}
+        store.fold_spends(LATER_YET)

@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, event
 from client_sdk.errors import ConfigurationError, PlanError, RefusalReason
 from client_sdk.plan import Plan, parse_plan
 from client_sdk.plan.successor import why_no_successor
-from collector.service import migrations, storage_sqlite, tables
+from collector.service import migrations, storage_schema, storage_sqlite, tables
 from collector.service.storage import CollectorStore, StoreError, StoreProblem
 from tests.unit.collector.service.stores import NOW, counts, make_plan, make_release, plan_text
 
@@ -80,7 +80,7 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     "url",
     ["", ":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///x.db?mode=ro", "sqlite:x.db",
-     "sqlite:/x.db", "a\0b", "postgresql://user:SENTINEL@host/db", "mysql+pymysql://user:SENTINEL@host/db"],
+     "sqlite:/x.db", "a\0b", "mysql+pymysql://user:SENTINEL@host/db"],
 )  # fmt: skip
 def test_other_urls_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,7 +162,7 @@ def test_a_store_of_the_first_version_comes_along(path: Path) -> None:
     path.touch()
     engine = storage_sqlite.make_engine(path, "rw", 5.0)
     with engine.begin() as conn:
-        storage_sqlite.upgrade(conn, first, "0001")
+        storage_schema.upgrade(conn, first, "0001")
     engine.dispose()
     assert {"devices", "tokens"} <= set(counts(path))
     execute(path, "INSERT INTO devices VALUES ('aa', x'01', 1)")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
+from client_sdk.certificate import Role
 from client_sdk.errors import ConfigurationError, LocalProtocolError, PlanError
 from client_sdk.plan import Plan
 from client_sdk.plan.metrics import METRIC_NAME
@@ -23,36 +22,31 @@ from collector.service.storage import (
     DuplicateContributionError,
     Release,
     RoundRecord,
+    Standing,
     StoreError,
     StoreProblem,
 )
 from collector.service.tables import MAX_CELL_ROWS
 from collector.service.tables import SAMPLED as SAMPLED_METRIC
 from tests.unit.collector.plans import SAMPLED
-from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, counts, device, make_plan, make_release
+from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, counts, device, make_plan, make_release, query
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "collector.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[CollectorStore]:
-    opened = CollectorStore.open(str(path))
+def store(store_url: str) -> Iterator[CollectorStore]:
+    opened = CollectorStore.open(store_url)
     opened.put_plan(make_plan(), NOW)
     yield opened
     opened.close()
 
 
-def ledger_adds_up(path: Path) -> bool:
+def ledger_adds_up(store_url: str) -> bool:
     """Lifetime = what was folded + what still stands in the ledger, device by device."""
-    with sqlite3.connect(path) as conn:
-        rows = conn.execute(
-            "SELECT d.micro_epsilon, d.folded_micro_epsilon + coalesce(sum(s.micro_epsilon), 0)"
-            " FROM device_totals d LEFT JOIN spends s ON s.device = d.device GROUP BY d.device"
-        ).fetchall()
-    conn.close()
+    rows = query(
+        store_url,
+        "SELECT d.micro_epsilon, d.folded_micro_epsilon + coalesce(sum(s.micro_epsilon), 0)"
+        " FROM device_totals d LEFT JOIN spends s ON s.device = d.device GROUP BY d.device",
+    )
     return bool(rows) and all(lifetime == parts for lifetime, parts in rows)
 
 
@@ -86,7 +80,7 @@ def test_a_version_never_changes_nor_its_names_period(
 # --- a release --------------------------------------------------------------------------------------
 
 
-def test_a_release_comes_back_whole(store: CollectorStore, path: Path) -> None:
+def test_a_release_comes_back_whole(store: CollectorStore, store_url: str) -> None:
     plan = make_plan()
     totals = [-7, 2, 1, 0, 0]  # a number's total may be negative
     store.store_release(make_release(plan, totals=totals, resent=[1]))
@@ -101,12 +95,9 @@ def test_a_release_comes_back_whole(store: CollectorStore, path: Path) -> None:
         device(1), "app-health", PERIOD, (1).to_bytes(16, "big"), "round-1", resent=True
     )
     assert store.device_totals(device(1)) == (1, 2_000_000)
-    assert ledger_adds_up(path)
-    with sqlite3.connect(path) as conn:
-        columns = "metric, micro_epsilon, charged_at, central_falls_back"
-        query = f"SELECT {columns} FROM spends WHERE device = ?"  # noqa: S608 - names from the schema
-        spends = conn.execute(query, [device(1)]).fetchall()
-    conn.close()
+    assert ledger_adds_up(store_url)
+    columns = "metric, micro_epsilon, charged_at, central_falls_back"
+    spends = query(store_url, f"SELECT {columns} FROM spends WHERE device = '{device(1)}' ORDER BY metric")  # noqa: S608
     assert spends == [("cold_start_ms", 1_000_000, NOW, 1), ("network", 1_000_000, NOW, 1)]
 
 
@@ -116,7 +107,7 @@ def test_nobody_is_counted_in_an_empty_store(store: CollectorStore) -> None:
 
 
 @pytest.mark.parametrize("categories", [MAX_CELL_ROWS - 1, MAX_CELL_ROWS, MAX_CELL_ROWS + 1])
-def test_long_vectors_come_back_too(store: CollectorStore, path: Path, categories: int) -> None:
+def test_long_vectors_come_back_too(store: CollectorStore, store_url: str, categories: int) -> None:
     # `other` is one more cell: the middle length is the first that becomes one BLOB
     plan = make_plan(name="wide", categories=[f"c{i}" for i in range(categories)])
     store.put_plan(plan, NOW)
@@ -126,8 +117,8 @@ def test_long_vectors_come_back_too(store: CollectorStore, path: Path, categorie
     sums = {s.metric: s.totals for s in store.released_sums()}
     assert sums["cold_start_ms"] + sums["network"] == tuple(totals)
     is_blob = categories + 1 > MAX_CELL_ROWS
-    assert counts(path)["released_vectors"] == (1 if is_blob else 0)
-    assert counts(path)["released_sums"] == 1 + (0 if is_blob else categories + 1)
+    assert counts(store_url)["released_vectors"] == (1 if is_blob else 0)
+    assert counts(store_url)["released_sums"] == 1 + (0 if is_blob else categories + 1)
 
 
 def test_the_window_is_half_open(store: CollectorStore) -> None:
@@ -141,37 +132,37 @@ def test_the_window_is_half_open(store: CollectorStore) -> None:
 
 
 # case C01
-def test_a_device_is_counted_once_per_period_over_all_versions(store: CollectorStore, path: Path) -> None:
+def test_a_device_is_counted_once_per_period_over_all_versions(store: CollectorStore, store_url: str) -> None:
     store.put_plan(make_plan(2, epsilon="2.0"), NOW)
     store.store_release(make_release(make_plan(), devices=[0, 1, 2]))
-    before = counts(path)
+    before = counts(store_url)
     for plan, devices in ((make_plan(), [2, 3]), (make_plan(2, epsilon="2.0"), [3, 0, 1])):
         with pytest.raises(DuplicateContributionError) as caught:
             store.store_release(make_release(plan, "round-2", devices))
         assert set(caught.value.devices) == {device(n) for n in devices if n < 3}
-    assert counts(path) == before
+    assert counts(store_url) == before
     assert store.device_totals(device(0)) == (1, 2_000_000)
     assert store.device_totals(device(3)) == (0, 0)
 
 
-def test_a_device_twice_in_one_release(store: CollectorStore, path: Path) -> None:
+def test_a_device_twice_in_one_release(store: CollectorStore, store_url: str) -> None:
     with pytest.raises(DuplicateContributionError) as caught:
         store.store_release(make_release(make_plan(), devices=[4, 5, 4]))
     assert caught.value.devices == (device(4),)
-    assert counts(path)["rounds"] == 0
+    assert counts(store_url)["rounds"] == 0
 
 
-def test_the_next_period_and_another_plan_count_again(store: CollectorStore, path: Path) -> None:
+def test_the_next_period_and_another_plan_count_again(store: CollectorStore, store_url: str) -> None:
     other = make_plan(name="other-plan")
     store.put_plan(other, NOW)
     store.store_release(make_release(make_plan()))
     store.store_release(make_release(make_plan(), "round-2", period_start=PERIOD + DAY_S))
     store.store_release(make_release(other, "round-3"))
     assert store.device_totals(device(0)) == (3, 6_000_000)
-    assert ledger_adds_up(path)
+    assert ledger_adds_up(store_url)
 
 
-def test_a_cohort_larger_than_an_in_list(store: CollectorStore, path: Path) -> None:
+def test_a_cohort_larger_than_an_in_list(store: CollectorStore, store_url: str) -> None:
     store.store_release(make_release(make_plan(), devices=range(1_203)))
     assert {total.lifetime for total in store.spending(NOW)} == {Amount(1, 2_000_000)}
     with pytest.raises(DuplicateContributionError) as caught:
@@ -179,7 +170,7 @@ def test_a_cohort_larger_than_an_in_list(store: CollectorStore, path: Path) -> N
     assert set(caught.value.devices) == {device(n) for n in (1_200, 1_201, 1_202)}
 
 
-def test_what_no_round_may_release_is_refused(store: CollectorStore, path: Path) -> None:
+def test_what_no_round_may_release_is_refused(store: CollectorStore, store_url: str) -> None:
     with pytest.raises(LocalProtocolError, match="2"):
         store.store_release(make_release(make_plan(), devices=[1]))
     with pytest.raises(LocalProtocolError, match="cells"):
@@ -187,7 +178,7 @@ def test_what_no_round_may_release_is_refused(store: CollectorStore, path: Path)
     with pytest.raises(StoreError) as caught:  # a plan that was never put
         store.store_release(make_release(make_plan(7)))
     assert caught.value.problem is StoreProblem.REFUSED
-    assert counts(path)["rounds"] == 0
+    assert counts(store_url)["rounds"] == 0
 
 
 def test_an_aborted_round_leaves_its_reason(store: CollectorStore) -> None:
@@ -197,13 +188,35 @@ def test_an_aborted_round_leaves_its_reason(store: CollectorStore) -> None:
     assert store.rounds() == [record]
 
 
+# case H03
+@pytest.mark.parametrize(
+    "name",
+    ["../escape", "..\\escape", "a/b", ".", "-rf", "CON", "x" * 300, "%2e%2e%2fescape", "' OR 1=1 --", '"; DROP'],
+)
+def test_a_name_is_a_value_and_nothing_else(store: CollectorStore, store_url: str, name: str) -> None:
+    store.store_release(make_release(make_plan()))
+    before = counts(store_url)
+    assert store.released_sums(name) == store.contributions(name) == store.spending(NOW, name) == []
+    assert (store.ledger(NOW, name), store.device_totals(name), store.period_range(name)) == (
+        None,
+        (0, 0),
+        (None, None),
+    )
+    assert store.standings([(name, name, PERIOD)]) == {(name, name, PERIOD): Standing(0, 0, None)}
+    assert not store.forget(name, NOW, certified=False)
+    token = store.issue_access(Role.ANALYST, name[:64], NOW, 60)
+    assert [one.name for one in store.access_tokens()] == [name[:64]]
+    assert token not in repr(store.access_tokens())
+    assert counts(store_url) == before | {"access_tokens": 1}
+
+
 class PowerCutError(Exception):
     """Stands for anything that ends a transaction half way."""
 
 
-def test_a_crash_at_any_statement_leaves_nothing(store: CollectorStore, path: Path) -> None:
+def test_a_crash_at_any_statement_leaves_nothing(store: CollectorStore, store_url: str) -> None:
     store.store_release(make_release(make_plan(), "round-0", period_start=PERIOD - DAY_S))
-    before, totals = counts(path), store.device_totals(device(0))
+    before, totals = counts(store_url), store.device_totals(device(0))
     position = [0]
     dies_at = [0]
 
@@ -221,18 +234,18 @@ def test_a_crash_at_any_statement_leaves_nothing(store: CollectorStore, path: Pa
         except PowerCutError:
             crashes += 1
             dies_at_now, dies_at[0] = dies_at[0], 0
-            assert counts(path) == before
+            assert counts(store_url) == before
             assert store.device_totals(device(0)) == totals
             dies_at[0] = dies_at_now
         else:
             break
     dies_at[0] = 0
-    assert crashes >= 9, "BEGIN, the check, the round, sums, contributions, spends and three of the totals"
+    assert crashes >= 9, "the check, savepoints, the round, sums, contributions, spends and totals"
     assert store.device_totals(device(0)) == (2, 4_000_000)
-    assert ledger_adds_up(path)
+    assert ledger_adds_up(store_url)
 
 
-def test_of_writers_that_race_for_one_device_one_wins(store: CollectorStore, path: Path) -> None:
+def test_of_writers_that_race_for_one_device_one_wins(store: CollectorStore, store_url: str) -> None:
     results: list[str] = []
 
     def write(n: int) -> None:
@@ -250,30 +263,30 @@ def test_of_writers_that_race_for_one_device_one_wins(store: CollectorStore, pat
         thread.join(30)
     assert sorted(results) == [f"duplicate ('{device(0)}',)"] * 7 + ["stored"]
     assert store.device_totals(device(0)) == (1, 2_000_000)
-    assert ledger_adds_up(path)
+    assert ledger_adds_up(store_url)
 
 
 def test_where_writers_do_not_queue_the_key_still_decides(
-    store: CollectorStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: CollectorStore, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with replicas on one server: the check saw nothing, another writer committed, the insert collides."""
     store.store_release(make_release(make_plan(), devices=[0, 1, 2]))
-    before = counts(path)
-    monkeypatch.setattr(storage_writes, "already_counted", _blind_once(storage_writes.already_counted))
+    before = counts(store_url)
+    monkeypatch.setattr(storage_writes, "counted_devices", _blind_once(storage_writes.counted_devices))
     with pytest.raises(DuplicateContributionError) as caught:
         store.store_release(make_release(make_plan(), "round-2", devices=[2, 3]))
     assert caught.value.devices == (device(2),)
-    assert counts(path) == before
+    assert counts(store_url) == before
 
 
-def _blind_once(real: Callable[..., list[str]]) -> Callable[..., list[str]]:
+def _blind_once(real: Callable[..., set[str]]) -> Callable[..., set[str]]:
     asked: list[int] = []
 
-    def already_counted(*arguments: object) -> list[str]:
+    def counted_devices(*arguments: object) -> set[str]:
         asked.append(1)
-        return [] if len(asked) == 1 else real(*arguments)
+        return set() if len(asked) == 1 else real(*arguments)
 
-    return already_counted
+    return counted_devices
 
 
 # --- spending ---------------------------------------------------------------------------------------
@@ -292,7 +305,7 @@ def test_windows_are_half_open_and_lifetime_is_not_a_window(store: CollectorStor
     assert spending.lifetime == Amount(8, 16_000_000)
 
 
-def test_the_lifetime_survives_garbage_collection(store: CollectorStore, path: Path) -> None:
+def test_the_lifetime_survives_garbage_collection(store: CollectorStore, store_url: str) -> None:
     for n in range(40):
         start, charged_at = PERIOD - n * DAY_S, NOW - 10 * n * DAY_S
         store.store_release(make_release(make_plan(), f"r{n}", [0, 1], period_start=start, now=charged_at, resent=[1]))
@@ -300,13 +313,13 @@ def test_the_lifetime_survives_garbage_collection(store: CollectorStore, path: P
     assert store.fold_spends(NOW) == 3 * 2 * 2, "three old rounds, two devices, two metrics"
     assert store.spending(NOW) == before
     assert store.fold_spends(NOW) == 0
-    assert ledger_adds_up(path)
+    assert ledger_adds_up(store_url)
     assert "r39" in [row.round_id for row in store.contributions(device(0))]
     store.fold_spends(NOW + 10_000 * DAY_S)
     (spending,) = store.spending(NOW + 10_000 * DAY_S, device(1))
     assert spending.windows == dict.fromkeys(WINDOWS, Amount(0, 0))
     assert (spending.lifetime, spending.resent_reports) == (Amount(40, 80_000_000), 40)
-    assert ledger_adds_up(path)
+    assert ledger_adds_up(store_url)
 
 
 def test_windows_that_are_shown_cannot_be_collected(store: CollectorStore) -> None:
@@ -314,9 +327,19 @@ def test_windows_that_are_shown_cannot_be_collected(store: CollectorStore) -> No
         store.fold_spends(NOW, keep_s=365 * DAY_S - 1)
 
 
-def test_a_release_of_another_delivery_says_so(store: CollectorStore) -> None:
-    store.store_release(replace(make_release(make_plan()), delivery="direct"))
-    assert {row.delivery for row in store.released_sums()} == {"direct"}
+def test_direct_reports_are_a_sum_of_any_size_and_hide_in_nothing(store: CollectorStore, store_url: str) -> None:
+    one = replace(make_release(make_plan(), devices=[1]), delivery="direct")
+    store.store_release(one)
+    assert {(row.delivery, row.contributors) for row in store.released_sums()} == {("direct", 1)}
+    assert set(query(store_url, "SELECT central_falls_back FROM spends")) == {(True,)}
+    assert store.device_totals(device(1)) == (1, 2_000_000)
+    (spending,) = store.spending(NOW)
+    assert spending.resent_reports == 0, "it was sent once"
+    with pytest.raises(DuplicateContributionError):
+        store.store_release(make_release(make_plan(), "round-2", devices=[1, 2]))
+    with pytest.raises(LocalProtocolError, match="1 is allowed"):
+        store.store_release(replace(one, round_id="round-3", contributors=[]))
+    assert ledger_adds_up(store_url)
 
 
 # --- reports that hold a sample of the metrics --------------------------------------------------------
@@ -341,24 +364,24 @@ def test_contributors_of_a_sampled_metric_are_its_own_count(store: CollectorStor
     assert [r.contributors for r in store.rounds()] == [3]
 
 
-def test_a_sampled_report_is_charged_the_dearest_it_can_hold(store: CollectorStore, path: Path, sampled: Plan) -> None:
+def test_a_sampled_report_is_charged_the_dearest_it_can_hold(
+    store: CollectorStore, store_url: str, sampled: Plan
+) -> None:
     """And no row says which metrics it held: all devices' rows are alike."""
     assert sampled.report_micro_epsilon == 5_000_000
     store.put_plan(sampled, NOW)
     store.store_release(sampled_release(sampled, resent=[1]))
-    with sqlite3.connect(path) as conn:
-        rows = conn.execute("SELECT device, metric, micro_epsilon, central_falls_back FROM spends").fetchall()
-    conn.close()
+    rows = query(store_url, "SELECT device, metric, micro_epsilon, central_falls_back FROM spends")
     assert sorted(rows) == [(device(n), SAMPLED_METRIC, 5_000_000, int(n == 1)) for n in range(3)]
     assert METRIC_NAME.fullmatch(SAMPLED_METRIC) is None, "no metric of a plan can have that name"
     assert {store.device_totals(device(n)) for n in range(3)} == {(1, 5_000_000)}
     assert {total.lifetime for total in store.spending(NOW)} == {Amount(1, 5_000_000)}
-    assert ledger_adds_up(path)
+    assert ledger_adds_up(store_url)
 
 
-def test_a_sampled_plans_charges_fold_like_others(store: CollectorStore, path: Path, sampled: Plan) -> None:
+def test_a_sampled_plans_charges_fold_like_others(store: CollectorStore, store_url: str, sampled: Plan) -> None:
     store.put_plan(sampled, NOW)
     store.store_release(sampled_release(sampled, now=NOW - 400 * DAY_S))
     assert store.fold_spends(NOW) == 3, "one row a report"
     assert store.device_totals(device(0)) == (1, 5_000_000)
-    assert ledger_adds_up(path)
+    assert ledger_adds_up(store_url)

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import pytest
 
-from client_sdk.device.delivery import BACKOFF_BASE_S, BACKOFF_CAP_S
+from client_sdk.device.booking import BACKOFF_BASE_S, BACKOFF_CAP_S
 from collector.cohorts import Form, FormingRules, SendAway, Wait, Waiting, decide
 from collector.service import suspects
 from collector.service.suspects import Suspects

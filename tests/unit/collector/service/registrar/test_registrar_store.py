@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -12,12 +15,17 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
+from client_sdk.errors import ConfigurationError
 from client_sdk.identity import IdentityKey
-from collector.service import storage_sqlite
+from collector.service import storage_schema, storage_sqlite
 from collector.service.registrar import migrations, tables
+from collector.service.registrar import store as registrar_store
+from collector.service.registrar.folder import RegistrarFolder
 from collector.service.registrar.store import Overview, RegistrarStore
 from collector.service.storage import CollectorStore
 from collector.service.storage_errors import StoreError, StoreProblem
+from tests import postgres
+from tests.conftest import ENGINES
 from tests.unit.collector.service.stores import DAY_S, NOW
 
 A, B = IdentityKey(b"a" * 32), IdentityKey(b"b" * 32)
@@ -29,8 +37,26 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "registrar.db"
 
 
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """On PostgreSQL: made once, emptied for each test."""
+    with postgres.database(empty=True) as url:
+        RegistrarStore.open(url).close()
+        yield url
+
+
+@pytest.fixture(params=ENGINES)
+def store(request: pytest.FixtureRequest, path: Path) -> Iterator[RegistrarStore]:
+    url = str(path) if request.param == "sqlite" else request.getfixturevalue("database")
+    opened = RegistrarStore.open(url)
+    yield opened
+    opened.close()
+    if request.param != "sqlite":
+        postgres.empty(url)
+
+
 @pytest.fixture
-def store(path: Path) -> Iterator[RegistrarStore]:
+def file_store(path: Path) -> Iterator[RegistrarStore]:
     opened = RegistrarStore.open(str(path))
     yield opened
     opened.close()
@@ -79,13 +105,13 @@ def test_tokens_are_long_distinct_and_no_option(store: RegistrarStore) -> None:
 
 
 # case H02
-def test_no_token_reaches_the_disk_or_an_exception(store: RegistrarStore, path: Path) -> None:
-    token = token_of(store)
-    enrol(store, token, A)
+def test_no_token_reaches_the_disk_or_an_exception(file_store: RegistrarStore, path: Path) -> None:
+    token = token_of(file_store)
+    enrol(file_store, token, A)
     files = [file.read_bytes() for file in path.parent.iterdir()]
     assert sum(map(len, files)) > 10_000, "the write-ahead log is among them"
     assert all(token.encode() not in content for content in files)
-    assert token not in repr(store)
+    assert token not in repr(file_store)
 
 
 def test_who_is_revoked_gets_nothing_more(store: RegistrarStore) -> None:
@@ -150,7 +176,7 @@ def test_a_store_of_the_first_version_comes_along(path: Path) -> None:
     path.touch()
     engine = storage_sqlite.make_engine(path, "rw", 5.0)
     with engine.begin() as conn:
-        storage_sqlite.upgrade(conn, RegistrarStore.schema, "0001")
+        storage_schema.upgrade(conn, RegistrarStore.schema, "0001")
         conn.execute(tables.revocations.insert().values(device=A.device_id, revoked_at=1))
     engine.dispose()
     store = RegistrarStore.open_existing(str(path))
@@ -158,3 +184,37 @@ def test_a_store_of_the_first_version_comes_along(path: Path) -> None:
     assert store.belongs_to(B.public_key), "whoever starts on it first"
     assert not store.belongs_to(A.public_key)
     store.close()
+
+
+# case C03
+def test_of_registrars_that_race_for_one_token_one_wins(store: RegistrarStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    identities = [IdentityKey(bytes([n]) * 32) for n in range(1, 5)]
+    real = registrar_store._serves
+
+    def slowly(*arguments: Any) -> bool:
+        time.sleep(0.1)  # whoever may look meanwhile sees an unused token too
+        return real(*arguments)
+
+    monkeypatch.setattr(registrar_store, "_serves", slowly)
+    token, won = token_of(store), list[bool]()
+    threads = [threading.Thread(target=lambda one=one: won.append(enrol(store, token, one))) for one in identities]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(won) == [False] * 3 + [True]
+    assert store.overview(NOW).identities == 1
+
+
+def test_a_registrars_store_on_a_server_is_its_keys(tmp_path: Path, empty_database: str, postgres_url: str) -> None:
+    folder = RegistrarFolder(tmp_path / "r", empty_database)
+    key = folder.create()
+    assert not folder.db_path.exists()
+    folder.open_own_store(key).close()
+    with pytest.raises(ConfigurationError, match="another registrar's store"):
+        RegistrarFolder(tmp_path / "other", empty_database).create()
+    with pytest.raises(ConfigurationError, match="belongs to another key"):
+        RegistrarFolder(tmp_path / "other", empty_database).open_own_store(B)
+    with pytest.raises(StoreError) as caught:
+        RegistrarFolder(tmp_path / "third", postgres_url).create()
+    assert caught.value.problem is StoreProblem.NOT_A_STORE

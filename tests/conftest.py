@@ -1,0 +1,54 @@
+"""Fixtures of every test: a store's URL, once for each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import postgres
+
+ENGINES = ("sqlite", "postgres")
+
+
+@pytest.fixture(params=ENGINES)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a store without a row: not there yet (a file), or migrated (a database; leave its tables alone)."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'collector.db'}"
+        return
+    with postgres.used_database() as url:
+        yield url
+
+
+@pytest.fixture(params=ENGINES)
+def own_store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a store whose tables the test may change: not there yet (a file), or migrated (a database)."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'collector.db'}"
+        return
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """The URL of a database of the test's own, with a collector's tables."""
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database() -> Iterator[str]:
+    """The URL of a database with nothing in it."""
+    with postgres.database(empty=True) as url:
+        yield url
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is long with a database and checked there by shorter tests too runs there with `-m slow`."""
+    for item in items:
+        if item.get_closest_marker("slow_on_postgres") and "postgres" in item.name:
+            item.add_marker(pytest.mark.slow)

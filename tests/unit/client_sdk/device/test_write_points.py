@@ -1,0 +1,145 @@
+"""A fault at every write point of the device: killed before it, or its disk full, failing or read-only from it on.
+
+`faulty_lives` says what must hold after each; here are the folders and the faults. All points are tried by
+`pytest -m slow`; without it some of each kind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import ROOT
+from tests.unit.client_sdk.device.faulty_lives import SCENARIOS, chosen
+from tests.write_points import Fault, can_fail, can_kill, run
+
+pytestmark = pytest.mark.skipif(not can_kill(), reason="needs Linux, and this machine's system calls in a table")
+FAILING = pytest.mark.skipif(not can_fail(), reason="makes system calls fail on x86-64 only")
+
+SOME, ALL = 17, 0
+"""Each 17th end of a run of like calls: of every kind some."""
+
+
+def tried(name: str, folder: Path, code: str, every: int) -> int:
+    """How many points there were; what failed is on stderr, after the point that it failed at."""
+    module = "tests.unit.client_sdk.device.faulty_lives"
+    done = subprocess.run(
+        [sys.executable, "-m", module, name, str(folder), code, str(every)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return int(done.stdout)
+
+
+# case F04
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_at_some_write_points(tmp_path: Path, name: str) -> None:
+    assert tried(name, tmp_path, "0", SOME) >= 2
+
+
+# cases F01, F04
+@FAILING
+@pytest.mark.parametrize(("code", "name"), [("ENOSPC", "later"), ("EIO", "first start"), ("EROFS", "reset")])
+def test_a_disk_that_fails_from_some_write_points_on(tmp_path: Path, code: str, name: str) -> None:
+    assert tried(name, tmp_path, code, SOME) >= 2
+
+
+# case F04
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed_at_every_write_point(tmp_path: Path, name: str) -> None:
+    assert tried(name, tmp_path, "0", ALL) >= 50
+
+
+# cases F01, F04
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@FAILING
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("code", ["ENOSPC", "EIO", "EROFS"])
+def test_a_disk_that_fails_from_any_write_point_on(tmp_path: Path, code: str, name: str) -> None:
+    assert tried(name, tmp_path, code, 1) >= 30
+
+
+# --- the tool itself -----------------------------------------------------------------------------------
+
+
+def write_twice(folder: Path) -> None:
+    for name in ("a", "b"):
+        descriptor = os.open(folder / name, os.O_CREAT | os.O_WRONLY)
+        os.write(descriptor, b"x")
+        os.fsync(descriptor)
+        os.close(descriptor)
+    os.replace(folder / "b", folder / "c")
+    os.unlink(folder / "a")
+
+
+POINTS = ["open a", "write a", "fsync a", "open b", "write b", "fsync b", "rename c", "unlink a"]
+
+
+def test_every_change_of_the_folder_is_a_point(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+
+    def job() -> None:
+        write_twice(tmp_path / "d")
+        write_twice(tmp_path / "elsewhere")
+
+    assert run(job, tmp_path / "d").points == POINTS
+
+
+@pytest.mark.parametrize("at", range(len(POINTS)))
+def test_killed_before_a_point(tmp_path: Path, at: int) -> None:
+    traced = run(lambda: write_twice(tmp_path), tmp_path, Fault(at))
+    assert (traced.status, traced.killed, traced.points) == (-9, True, POINTS[: at + 1])
+    assert {path.name for path in tmp_path.iterdir()} == (
+        [set(), {"a"}, {"a"}, {"a"}, {"a", "b"}, {"a", "b"}, {"a", "b"}, {"a", "c"}][at]
+    )
+
+
+@FAILING
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_calls_that_fail(tmp_path: Path, code: int) -> None:
+    def job() -> None:
+        with pytest.raises(OSError, match=r".") as failed:
+            write_twice(tmp_path)
+        assert failed.value.errno == code
+        (tmp_path / "a").unlink(missing_ok=True)
+
+    if code == errno.EIO:
+        assert run(job, tmp_path, Fault(2, code)).status == 1, "nor can a failing disk remove a file"
+        (tmp_path / "a").unlink()
+    traced = run(job, tmp_path, Fault(4, errno.ENOSPC))
+    assert traced.status == (0 if code == errno.ENOSPC else 1)
+    assert traced.points[4] == "write b"
+
+
+def test_what_a_thread_writes_is_seen_too(tmp_path: Path) -> None:
+    def job() -> None:
+        import threading
+
+        thread = threading.Thread(target=write_twice, args=(tmp_path,))
+        thread.start()
+        thread.join()
+
+    assert run(job, tmp_path).points == POINTS
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert run(job, tmp_path, Fault(4)).status == -9
+
+
+def test_the_sample_holds_every_kind_of_point() -> None:
+    points = ["w"] * 5 + ["s"] + ["w"] * 3 + ["u"]
+    assert chosen(points, 1) == [0, 4, 5, 6, 8, 9]
+    assert chosen(points, 0) == list(range(10))
+    assert Counter(points[index] for index in chosen(points, 1)).keys() == set(points)

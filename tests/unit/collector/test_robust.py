@@ -1,0 +1,66 @@
+"""The median over cohorts: what it is of, when there is one, and how far a few cohorts move it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from client_sdk.plan import Plan
+from collector.combination import Combined, combine, pool_sums
+from collector.release import ReleasedSum
+from collector.robust import median_of_cohorts
+from tests.unit.collector.plans import make_plan
+
+
+def medians(plans: Sequence[Plan], metric: str, rows: Sequence[ReleasedSum]) -> tuple[Combined, list[float | None]]:
+    by_hash = {plan.hash: plan for plan in plans}
+    combined = combine(list(pool_sums(by_hash, rows).values()))
+    return combined, median_of_cohorts(rows, {plan.hash: plan.metrics[metric] for plan in plans}, combined)
+
+
+def seconds(plan: Plan, cells: Sequence[int], sizes: Sequence[int], delivery: str = "interactive") -> list[ReleasedSum]:
+    """Each cohort's reports all of one cell."""
+    found = enumerate(zip(cells, sizes, strict=True))
+    return [ReleasedSum(f"r{i}", plan.hash, 0, "seconds", (c * n,), n, n, 0, delivery) for i, (c, n) in found]
+
+
+PLAN = make_plan()
+
+
+def test_the_middle_cohort_by_contributors() -> None:
+    _, (middle,) = medians([PLAN], "seconds", seconds(PLAN, [100, 500, 900], [10, 10, 10]))
+    assert middle == pytest.approx(0.0)
+    _, (middle,) = medians([PLAN], "seconds", seconds(PLAN, [100, 500, 900], [50, 10, 10]))
+    assert middle == pytest.approx(-8.0), "half of all devices are in the first"
+    _, (middle,) = medians([PLAN], "seconds", seconds(PLAN, [100, 500, 700, 900], [10] * 4))
+    assert middle == pytest.approx(2.0), "between the two in the middle"
+
+
+def test_a_minority_of_cohorts_moves_it_to_a_neighbour_at_most() -> None:
+    cells = [480, 490, 500, 510, 520]
+    _, (before,) = medians([PLAN], "seconds", seconds(PLAN, cells, [20] * 5))
+    combined, (after,) = medians([PLAN], "seconds", seconds(PLAN, [46_000, 46_000, *cells[2:]], [20] * 5))
+    assert (before, after) == (pytest.approx(0.0), pytest.approx(0.4))
+    assert (combined.estimate.values[0] or 0.0) > 300
+
+
+def test_counts_are_of_all_contributors_and_versions() -> None:
+    v1, v2 = make_plan(1, "1.0", ("x", "y")), make_plan(2, "3.0", ("x", "z"))
+    p1, p2 = (float(plan.metrics["colour"].mechanism.p) for plan in (v1, v2))  # type: ignore[attr-defined]
+    rows = [
+        ReleasedSum(f"r{i}", plan.hash, i, "colour", (round(1000 * p), 1000 - round(1000 * p)), 1000, 1000)
+        for i, (plan, p) in enumerate([(v1, p1), (v1, p1), (v1, p1), (v2, p2), (v2, p2)])
+    ]
+    combined, found = medians([v1, v2], "colour", rows)
+    by_label = dict(zip(combined.labels, found, strict=True))
+    assert by_label["x"] == pytest.approx(5000, abs=10), "all of them said x"
+    assert by_label["z"] is None, "two cohorts are too few"
+    assert by_label["y"] == pytest.approx(0, abs=10)
+
+
+def test_none_where_it_would_be_nothing() -> None:
+    two = seconds(PLAN, [100, 500], [10, 10])
+    assert medians([PLAN], "seconds", two)[1] == [None]
+    direct = seconds(PLAN, [100, 500, 900], [10, 10, 10], "direct")
+    assert medians([PLAN], "seconds", direct)[1] == [None]
