@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,6 +76,7 @@ class Puppet:
     hook: Hook = lambda message: message
     sent: list[DeliverRequest] = field(default_factory=list)
     leave_after: type[DeliverRequest] | None = None
+    linger: Callable[[], Awaitable[None]] | None = None  # before it leaves: what is cut off may not have arrived
 
     def __post_init__(self) -> None:
         self.certificate = self.certificate or certificate_of(self.identity)
@@ -144,6 +145,8 @@ class Puppet:
             except aio.UsageError:  # the collector has ended it
                 return
         if isinstance(message, self.leave_after or ()):
+            if self.linger is not None:
+                await self.linger()
             raise _LeftError
 
     async def _next(self, call: Any, ended: Ended) -> DeliverResponse | None:

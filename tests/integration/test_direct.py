@@ -260,9 +260,9 @@ async def test_a_device_that_is_gone_after_the_hand_over(tmp_path: Path, sealed_
         gone = Puppet([(plan, today(plan), [1, 2])], leave_after=DirectSeal)
         if not sealed_call:
             gone.hook = lambda message: None if isinstance(message, DirectSeal) else message
+        else:
+            gone.linger = lambda: until(lambda: len(running.service.store.contributions()) == 1)
         await gone.deliver(running.address)
-        if sealed_call:
-            await until(lambda: len(running.service.store.contributions()) == 1)
         await until(lambda: not running.service._lobby._seats)
         back = await Puppet(gone.reports, gone.identity, resent=True).deliver(running.address)
         assert back.words == ("already_counted" if sealed_call else "counted",)

@@ -380,7 +380,7 @@ def test_reports_are_drawn_anew_from_one_answer(tmp_path: Path, monkeypatch: pyt
     mechanism: Any = life.plan.metrics["answer"].mechanism
     assert sum(seen.values()) == 60
     assert abs(seen[answer] - 60 * mechanism.second / 2**64) < 5 * (60 * 0.25) ** 0.5
-    assert len(seen) == 4
+    assert set(seen) != {answer}, "the same each time by a chance below 10^-12"
     life.client.close()
 
 
