@@ -126,7 +126,7 @@ def check_sum(round_: Round, vectors: list[list[int]], left: tuple[int, ...]) ->
     assert len(round_.survivors) == round_.size - left[0] - left[1]
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6, pytest.param(7, marks=pytest.mark.slow)])
 def test_every_drop_pattern(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact integer sum, or a clean abort with the right reason and counts: nothing else, 5^size times."""
     # The same few thousand signatures are seen over and over in the patterns.

@@ -16,7 +16,7 @@ def same(message: CollectorMessage) -> None:
     assert collector_message_from_wire(data) == message
 
 
-@pytest.mark.parametrize("members", [3, 130, 300])
+@pytest.mark.parametrize("members", [3, 130, pytest.param(300, marks=pytest.mark.slow)])
 def test_to_the_letter(members: int) -> None:
     """At 130 indices take two bytes, at 300 the graph is sparse; what all get is asked for twice."""
     fleet = Fleet([[1, 2]] * members, rules())

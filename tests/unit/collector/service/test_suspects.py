@@ -82,6 +82,7 @@ def ends(rules: FormingRules, parted: bool) -> list[Ended]:
     return [fleet(48, rules, {i}, parted, seed=i) for i in range(0, 48, 3)]
 
 
+@pytest.mark.slow
 def test_in_a_fleet_that_comes_and_goes_far_fewer_are_kept_out_by_one_liar() -> None:
     """Not all get through: what is left in the end, with the liar, is less than a roster, and nobody else comes."""
     together, parted = ends(SMALL, False), ends(SMALL, True)
