@@ -119,16 +119,20 @@ def _held_to(old: Plan, new: Plan) -> Plan:
 
 
 def _silenced(old: Plan, new: Plan) -> Iterator[str]:
-    """Limits into which not one report of the new version fits."""
-    cost, held = new.report_micro_epsilon, _strictest(old, new)
-    for field, what, limit, own in (
-        ("rolling_24h", "in any 24 hours", held.rolling_24h_micro, new.budget.rolling_24h_micro),
-        ("lifetime", "ever", held.lifetime_micro, new.budget.lifetime_micro),
+    """Limits into which not one report of the new version fits, in epsilon or in rho."""
+    epsilon, rho = new.report_micro_epsilon, new.report_micro_rho
+    held, own = _strictest(old, new), new.budget
+    for field, cost, unit, limit, new_limit in (
+        ("rolling_24h", epsilon, "", held.rolling_24h_micro, own.rolling_24h_micro),
+        ("lifetime", epsilon, "", held.lifetime_micro, own.lifetime_micro),
+        ("rolling_24h_rho", rho, " rho", held.rolling_24h_micro_rho, own.rolling_24h_micro_rho),
+        ("lifetime_rho", rho, " rho", held.lifetime_micro_rho, own.lifetime_micro_rho),
     ):
-        if cost > limit:
-            whose = new if own == limit else old
+        if limit is not None and cost > limit:
+            whose = new if new_limit == limit else old
+            what = "ever" if field.startswith("lifetime") else "in any 24 hours"
             yield (
-                f"budget.{field}: devices fall silent: a report costs {format_micro(cost)}, but they keep the "
+                f"budget.{field}: devices fall silent: a report costs {format_micro(cost)}{unit}, but they keep the "
                 f"strictest limit that they have seen, {format_micro(limit)} {what} (version {whose.version}'s); "
                 "lower epsilon, or give the plan a new name"
             )

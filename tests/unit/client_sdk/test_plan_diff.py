@@ -318,3 +318,16 @@ def test_a_fallback_that_comes_goes_or_moves_is_a_change() -> None:
     )
     assert fields(diff_plans(OLD, delivering(2, 'resend = "never"')).changes) == ["delivery.resend"]
     assert all(diff_plans(OLD, plan).breaks == () for plan in (later, sooner))
+
+
+def test_a_version_that_no_window_in_rho_lets_through_breaks() -> None:
+    limits = "lifetime = 365\nrolling_24h = 8\nlifetime_rho = 2\nrolling_24h_rho = 2"
+    one, four = ({"load": NUMBER.replace("epsilon = 1", f"epsilon = {epsilon}")} for epsilon in (1, 4))
+    old, new = version(1, one, budget=limits), version(2, four, budget=limits)
+    assert new.lifetime_reports == 0, "the case was reached: no report fits"
+    breaks = diff_plans(old, new).breaks
+    assert fields(breaks) == ["budget.rolling_24h_rho", "budget.lifetime_rho"]
+    assert all("a report costs 3.856" in line and "rho" in line for line in breaks)
+    unlimited = version(2, four, budget="lifetime = 365\nrolling_24h = 8")
+    kept = diff_plans(old, unlimited).breaks  # after the lines that say that its limits are raised
+    assert fields(kept)[-2:] == fields(breaks), "a device keeps the limits that it has seen"
