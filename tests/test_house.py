@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -85,3 +86,38 @@ def test_demo_line_of_the_readme_in_a_new_environment(tmp_path: Path) -> None:
     done = run("bash", "-c", f"ulimit -Sn 1024; {line}", timeout=580, cwd=clone)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.strip().splitlines()[-1].startswith("OK: "), done.stdout[-2000:]
+
+
+SECRET = re.compile(r"(^|_)(secrets?|seeds?|passwords?|private|coefficients|token)(_|$)|seal_key|mask_seed")
+HARMLESS = {"int", "bool", "float"}
+"""Types of counts and switches."""
+
+
+def shown_secrets(source: str) -> list[str]:
+    """Fields of dataclasses that are named like secrets and stand in the class's repr."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        made = [ast.unparse(one) for one in node.decorator_list if "dataclass" in ast.unparse(one)]
+        own = any(isinstance(one, ast.FunctionDef) and one.name == "__repr__" for one in node.body)
+        if not made or own or "repr=False" in made[0]:
+            continue
+        fields = [one for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
+        found += [
+            f"{node.name}.{ast.unparse(one.target)}"
+            for one in fields
+            if SECRET.search(ast.unparse(one.target))
+            and "repr=False" not in ast.unparse(one)
+            and ast.unparse(one.annotation) not in HARMLESS
+        ]
+    return found
+
+
+def test_no_secret_stands_in_a_repr() -> None:
+    loose = "@dataclass\nclass A:\n    seed: bytes\n    tokens_open: int\n    token: str = field(repr=False)"
+    assert shown_secrets(loose) == ["A.seed"], "it sees one"
+    sources = [path for folder in ("client_sdk", "collector") for path in (ROOT / folder).rglob("*.py")]
+    shown = {str(path.relative_to(ROOT)): shown_secrets(path.read_text()) for path in sources}
+    assert {path: names for path, names in shown.items() if names} == {}
+    assert len(sources) > 300

@@ -23,7 +23,7 @@ import hashlib
 import hmac
 import sqlite3
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from client_sdk.accounting.memo import MemoCharge
@@ -97,7 +97,7 @@ class _Memory:
     db: sqlite3.Connection
     plan: Plan
     metric: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     is_open: bool
     keep: bool
 
