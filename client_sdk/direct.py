@@ -32,6 +32,9 @@ ALREADY_COUNTED: Final = "already_counted"
 MAX_CALL_BYTES: Final = 16 << 20
 """Of all reports of one call; the largest possible one has half of that."""
 
+SLOWEST_BYTES_S: Final = 32 << 10
+"""How fast a device has to send, over a whole call: what is held for it is held no longer than that takes."""
+
 
 def offer_message(hello: DirectHello, nonce: bytes, offer: DirectOffer) -> bytes:
     """What an identity signs to say which reports it has: all of hello, nonce and offer but the signature."""

@@ -49,8 +49,8 @@ from typing import TYPE_CHECKING, Any
 from client_sdk import certificate as certificates
 from client_sdk.certificate import Certificate, CertificateError, Role
 from client_sdk.device.client import TelemetryClient
+from client_sdk.device.interfaces import CallFailedError
 from client_sdk.device.settings import MEMORY_SCHEME
-from client_sdk.device.transport import CallFailedError
 from client_sdk.errors import (
     ConfigurationError,
     RejectionError,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from client_sdk.errors import StorageError
 
 STORE = "device store"
+LEDGER = "ledger"
 
 
 class StoreAccess:
@@ -55,10 +56,10 @@ class StoreAccess:
         self._recorder.count(RefusalReason.STORAGE.value)
         self.outages().begin(STORE, str(error))
 
-    def works(self) -> None:
-        """The store took a write."""
+    def works(self, what: str = STORE) -> None:
+        """The store took a write, or `what` is in order again."""
         if self._outages is not None:
-            self._outages.end(STORE)
+            self._outages.end(what)
 
     def keep_counts(self) -> None:
         """Move what was counted in memory to the store. Raises StorageError."""

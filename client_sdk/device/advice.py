@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from client_sdk.certificate import CertificateError
-from client_sdk.device.transport import CallFailedError
+from client_sdk.device.interfaces import CallFailedError
 
 HASH_DIGITS = 8
 """Of a plan's hash: enough to compare with what `ldp-collector plan check` prints."""

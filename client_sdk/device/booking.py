@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from client_sdk.device import advice
+from client_sdk.device.access import LEDGER
 from client_sdk.device.direct import WITHHELD, Answer
 from client_sdk.device.enrolment import ENROLMENT, Enrolment, NoCertificateError
 from client_sdk.device.interfaces import CallFailedError, TlsFailedError
@@ -44,7 +45,6 @@ LASTING_REFUSAL_ATTEMPTS = 8
 """A refusal that will not pass by itself backs off as if it were at least the ninth in a row."""
 
 COLLECTOR = "collector"
-LEDGER = "ledger"
 
 PASSING = frozenset(
     reason.value
@@ -102,7 +102,7 @@ class Bookkeeper:
     ) -> None:
         """A report that this client must not send waits for another one, or for its end."""
         at = self.clock() + self.backoff_s(LASTING_REFUSAL_ATTEMPTS)
-        await self.wait_for(partial(store.postpone, entry.key, at, reason.value, failed=False))
+        await self.wait_for(partial(store.postpone, {entry.key: at}, reason.value, failed=False))
         summary.add(reason.value)
 
     async def no_certificate(
@@ -114,7 +114,7 @@ class Bookkeeper:
         not_before = self.clock() + self.backoff_s(attempts)
         await self.wait_for(
             partial(
-                store.postpone, entry.key, not_before, error.reason, failed=True, everything=True, cause=error.cause
+                store.postpone, {entry.key: not_before}, error.reason, failed=True, everything=True, cause=error.cause
             )
         )
         summary.add(error.reason)
@@ -156,9 +156,9 @@ class Bookkeeper:
             past = outcome.at <= now  # this clock runs ahead, or somebody wants us to spin: back off like a failure
             at = now + self.backoff_s(entry.attempts) if past else outcome.at
             at += uniform(outcome.jitter_s, self.entropy)
-            return "come_back", partial(store.postpone, key, at, "come_back", failed=past)
+            return "come_back", partial(store.postpone, {key: at}, "come_back", failed=past)
         reason = f"aborted_{_known(outcome.reason, AbortReason)}"
-        return reason, partial(store.postpone, key, now + self.backoff_s(entry.attempts), reason, failed=True)
+        return reason, partial(store.postpone, {key: now + self.backoff_s(entry.attempts)}, reason, failed=True)
 
     # --- direct calls ---
 
@@ -192,12 +192,10 @@ class Bookkeeper:
         out_of_reach = isinstance(error, TimeoutError) or (isinstance(error, CallFailedError) and error.out_of_reach)
         self._say(error, reason, advice.clause(cause))
         least = LASTING_REFUSAL_ATTEMPTS if isinstance(error, CallFailedError) and error.lasting else 0
-        for entry in entries:
-            at = self.clock() + self.backoff_s(max(entry.attempts, least))
-            counted = None if cause is None else cause.counted
-            await self.wait_for(
-                partial(store.postpone, entry.key, at, reason, failed=True, everything=out_of_reach, cause=counted)
-            )
+        now, counted = self.clock(), None if cause is None else cause.counted
+        times = {entry.key: now + self.backoff_s(max(entry.attempts, least)) for entry in entries}
+        await self.wait_for(partial(store.postpone, times, reason, failed=True, everything=out_of_reach, cause=counted))
+        for _ in entries:
             summary.add(reason)
         self.plan_doubted = self.plan_doubted or reason == "rpc_failed_precondition"
         if reason == "rpc_unauthenticated":  # so would every other report be: a newer certificate first

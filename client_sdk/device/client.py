@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from client_sdk.accounting.budget import Amount
-    from client_sdk.device.delivery import BeforeSend
-    from client_sdk.device.transport import MemoryTransport
+    from client_sdk.device.direct_calls import BeforeSend
+    from client_sdk.device.interfaces import MemoryTransport
     from client_sdk.device.views import UploadSummary
     from client_sdk.folding import Reading
     from client_sdk.mechanisms import Entropy
@@ -265,8 +265,9 @@ class TelemetryClient(Readable):
     async def upload(self, before_send: BeforeSend | None = None) -> UploadSummary:
         """Send everything that waits, now, on the caller's loop; only with `background=False`.
 
-        before_send(step): called before each message leaves (hello, join, shares, masked_input, confirm,
-        unmask); if it raises, the stream is broken off and its exception propagates. Whatever waits for the
+        before_send(step): called before each message leaves (hello, join, shares, masked_input, confirm, unmask;
+        unmasked: direct_hello, direct_offer, direct_reports, direct_seal); if it raises, the stream is broken off and
+        its exception propagates. Whatever waits for the
         disk runs in the loop's default executor, so the loop goes on; a round costs it some milliseconds of
         arithmetic. One upload at a time: another one meanwhile fails as `upload_under_way`. Raises StorageError.
         """

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from client_sdk.device.deletion import Deletions
     from client_sdk.device.delivery import Delivery
     from client_sdk.device.enrolment import Enrolment
+    from client_sdk.device.interfaces import MemoryTransport, Transport
     from client_sdk.device.recorder import Recorder
     from client_sdk.device.settings import Settings
-    from client_sdk.device.transport import MemoryTransport, Transport
     from client_sdk.mechanisms import Entropy
 
 MEMORY_TOKEN = "memory"  # noqa: S105 - a registrar in memory takes any: hosts' tests need none

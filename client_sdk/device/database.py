@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 from client_sdk.device import fork_gate
 from client_sdk.device.files import SEED_BYTES, StoreDamagedError, StoreUnavailableError, refuse_link
@@ -226,6 +227,17 @@ def seed_of(db: sqlite3.Connection) -> bytes:
     if row is None or not isinstance(row[0], bytes) or len(row[0]) != SEED_BYTES:
         raise StoreDamagedError("the identity is not readable")
     return bytes(row[0])
+
+
+def meta(db: sqlite3.Connection, key: str) -> Any:
+    """What is kept under `key`, or None."""
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
+
+
+def set_meta(db: sqlite3.Connection, key: str, value: object) -> None:
+    """Keep it in place of what was there."""
+    db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
 
 
 def check_integrity(connection: sqlite3.Connection, path: str) -> None:

@@ -13,11 +13,11 @@ from functools import partial
 from typing import TypeVar
 
 from client_sdk.device.forgetting import PendingDeletion
+from client_sdk.device.interfaces import CallFailedError, Transport
 from client_sdk.device.offload import run_job
 from client_sdk.device.period import uniform
 from client_sdk.device.reporting import Outages
 from client_sdk.device.storage import DeviceStore
-from client_sdk.device.transport import CallFailedError, Transport
 from client_sdk.errors import WireError
 from client_sdk.mechanisms import Entropy
 

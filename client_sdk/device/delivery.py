@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from client_sdk.device.booking import COLLECTOR, Bookkeeper, failure_reason
+from client_sdk.device.booking import Bookkeeper
 from client_sdk.device.direct_calls import BeforeSend, Owner, Pass, deliver_direct
 from client_sdk.device.enrolment import Enrolment, NoCertificateError
 from client_sdk.device.interfaces import Stream, Transport
@@ -25,7 +25,8 @@ from client_sdk.device.pinning import PlanPin, check_fetched, held_plans
 from client_sdk.device.reporting import Outages
 from client_sdk.device.session import LedgerBehindError, NoLongerWaitingError, Outcome, Session
 from client_sdk.device.spool import Lease, SpoolEntry
-from client_sdk.device.storage import LEASE_S, DeviceStore
+from client_sdk.device.storage import DeviceStore
+from client_sdk.device.store_spool import LEASE_S
 from client_sdk.device.views import UploadSummary
 from client_sdk.errors import (
     AbortReason,
@@ -42,8 +43,6 @@ from client_sdk.plan import Plan, parse_plan
 from client_sdk.report import unpack_array
 from client_sdk.secagg.participant import Participant
 from client_sdk.wire.messages import GetPlanRequest
-
-__all__ = ["COLLECTOR", "BeforeSend", "Delivery", "failure_reason"]
 
 
 @dataclass
@@ -113,20 +112,19 @@ class Delivery:
     async def _deliver(
         self, store: DeviceStore, entries: list[SpoolEntry], before_send: BeforeSend | None, summary: UploadSummary
     ) -> None:
+        started = time.monotonic()
         identity = IdentityKey(await self._wait_for(store.identity))
         try:
             owner = Owner(identity, await self.enrolment.certificate(store, identity))
         except NoCertificateError as error:
             await self._books.no_certificate(store, entries[0], error, summary)
             return
-        started = time.monotonic()
         async with self.transport.connect() as connection:
-            one = Pass(store, connection, owner, before_send, summary)
+            one = Pass(store, connection, owner, before_send, summary, started)
             direct, masked = await self._parted(one, entries)
             if await deliver_direct(one, direct, self._books):
                 for entry in masked:
-                    # the lease is not renewed: leave the rest to the next pass well before it ends
-                    if time.monotonic() - started > LEASE_S / 2 or not await self._deliver_one(one, entry):
+                    if one.is_late or not await self._deliver_one(one, entry):
                         break
         await self.enrolment.renew_in_time(store, identity)
 
@@ -228,7 +226,9 @@ class Delivery:
             stream,
             participant,
             max_wait_s=plan.cohort.max_wait_s,
-            on_joined=lambda total: self._wait_for(partial(one.store.note_collector_total, total)),
+            on_joined=lambda total: self._wait_for(
+                partial(one.store.note_collector_total, total, one.owner.identity.seed)
+            ),
             hand_over=lambda: self._wait_for(partial(one.store.hand_over, entry.key, resent=entry.resent)),
             on_confirm=lambda held: self._wait_for(partial(one.store.confirm, entry.key, held)),
             before_send=one.before_send,

@@ -13,7 +13,7 @@ from client_sdk.errors import RefusalReason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from client_sdk.device.delivery import BeforeSend
+    from client_sdk.device.direct_calls import BeforeSend
     from client_sdk.device.engine import Engine
 
 

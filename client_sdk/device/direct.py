@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from client_sdk.device.interfaces import DirectStream
 from client_sdk.device.session import FIRST_ANSWER_S, STEP_ALLOWANCE_S, LedgerBehindError
-from client_sdk.direct import ALREADY_COUNTED, COUNTED, WANTED, offer_message, pieces, seal_message
+from client_sdk.direct import ALREADY_COUNTED, COUNTED, SLOWEST_BYTES_S, WANTED, offer_message, pieces, seal_message
 from client_sdk.errors import AbortReason, RemoteProtocolError
 from client_sdk.identity import IdentityKey
 from client_sdk.wire.messages import (
@@ -139,11 +139,13 @@ class DirectSession:
         return [place for place, may_leave in zip(wanted, released, strict=True) if may_leave]
 
     async def _send_reports(self, places: Sequence[int]) -> None:
-        for place in places:
-            if self._before_send is not None:
-                self._before_send(REPORTS_STEP)
-            for piece in pieces(place, self._reports[place].data):
-                async with asyncio.timeout(STEP_ALLOWANCE_S):
+        """Within the time that a collector gives so many bytes; TimeoutError beyond it."""
+        total = sum(len(self._reports[place].data) for place in places)
+        async with asyncio.timeout(STEP_ALLOWANCE_S + total / SLOWEST_BYTES_S):
+            for place in places:
+                if self._before_send is not None:
+                    self._before_send(REPORTS_STEP)
+                for piece in pieces(place, self._reports[place].data):
                     await self._stream.send(piece)
 
     async def _seal(self, offered: bytes, places: Sequence[int]) -> None:

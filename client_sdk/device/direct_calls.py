@@ -6,6 +6,7 @@ What it does not do: it decides for no report that it may go this way (`delivery
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from client_sdk.device.interfaces import Connection
 from client_sdk.device.session import LedgerBehindError, NoLongerWaitingError
 from client_sdk.device.spool import SpoolEntry
 from client_sdk.device.storage import DeviceStore
+from client_sdk.device.store_spool import LEASE_S
 from client_sdk.device.views import UploadSummary
 from client_sdk.direct import calls
 from client_sdk.errors import StorageError, TelemetryError
@@ -36,19 +38,25 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass works with."""
+    """What one pass works with. started: when it took the spool's lease, on this process's monotonic clock."""
 
     store: DeviceStore
     connection: Connection
     owner: Owner
     before_send: BeforeSend | None
     summary: UploadSummary
+    started: float
+
+    @property
+    def is_late(self) -> bool:
+        """The lease is not renewed: what is left is for the next pass, well before it ends."""
+        return time.monotonic() - self.started > LEASE_S / 2
 
 
 async def deliver_direct(one: Pass, due: Sequence[tuple[SpoolEntry, Plan]], books: Bookkeeper) -> bool:
     """Book what became of these reports, a call for as many as fit into one. False: stop this pass."""
     for first, end in calls((len(entry.report) for entry, _ in due), MAX_DIRECT_REPORTS):
-        if not await _call(one, due[first:end], books):
+        if one.is_late or not await _call(one, due[first:end], books):
             return False
     return True
 
@@ -60,7 +68,9 @@ async def _call(one: Pass, due: Sequence[tuple[SpoolEntry, Plan]], books: Bookke
         one.owner.identity,
         one.owner.certificate,
         list(_offered(one.owner.identity, due)),
-        on_standing=lambda total: books.wait_for(partial(one.store.note_collector_total, total)),
+        on_standing=lambda total: books.wait_for(
+            partial(one.store.note_collector_total, total, one.owner.identity.seed)
+        ),
         hand_over=lambda places: books.wait_for(
             partial(one.store.hand_over_direct, [entries[place] for place in places])
         ),

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeVar
 
-    from client_sdk.device.delivery import BeforeSend, Delivery
+    from client_sdk.device.delivery import Delivery
+    from client_sdk.device.direct_calls import BeforeSend
+    from client_sdk.device.interfaces import MemoryTransport
     from client_sdk.device.settings import Settings
     from client_sdk.device.storage import DeviceStore
-    from client_sdk.device.transport import MemoryTransport
     from client_sdk.device.uploader import Tick, Uploader
     from client_sdk.device.views import UploadSummary
     from client_sdk.mechanisms import Entropy

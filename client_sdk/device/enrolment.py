@@ -17,10 +17,10 @@ from typing import TypeVar
 from client_sdk import certificate as certificates
 from client_sdk.certificate import Certificate, CertificateError, Role
 from client_sdk.device import advice
+from client_sdk.device.interfaces import CallFailedError, Transport
 from client_sdk.device.offload import run_job
 from client_sdk.device.reporting import Outages
 from client_sdk.device.storage import DeviceStore
-from client_sdk.device.transport import CallFailedError, Transport
 from client_sdk.errors import TelemetryError, WireError
 from client_sdk.identity import IdentityKey, enrolment_message, renewal_message
 from client_sdk.wire.messages import EnrolRequest, EnrolResponse, RenewRequest, RenewResponse

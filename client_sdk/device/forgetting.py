@@ -14,7 +14,7 @@ import sqlite3
 from dataclasses import dataclass, field
 
 from client_sdk.device import ledger, memos, spool
-from client_sdk.device.database import seed_of
+from client_sdk.device.database import meta, seed_of, set_meta
 from client_sdk.device.files import SEED_BYTES
 from client_sdk.errors import RefusalReason
 from client_sdk.wire.messages import DeleteRequest
@@ -30,12 +30,17 @@ class PendingDeletion:
 
 def is_opted_out(db: sqlite3.Connection) -> bool:
     """Did the user opt out, and not in again?"""
-    return _meta(db, "opted_out") is not None
+    return meta(db, "opted_out") is not None
 
 
 def life(db: sqlite3.Connection) -> int:
     """How often the user has opted out. Readings of one life go into no report of the next, in any process."""
-    return int(str(_meta(db, "opt_outs") or 0))
+    return int(meta(db, "opt_outs") or 0)
+
+
+def is_over(db: sqlite3.Connection, recorded_in: int | None) -> bool:
+    """Did the life end in which readings were recorded? None: nobody could say which one that was."""
+    return is_opted_out(db) or recorded_in not in (None, life(db))
 
 
 def opt_out(db: sqlite3.Connection, now: float) -> None:
@@ -47,14 +52,15 @@ def opt_out(db: sqlite3.Connection, now: float) -> None:
     _sign_deletion(db, now)
     memos.forget(db)
     remember_opt_out(db)
-    _set_meta(db, "left_seed", left_mark(seed_of(db)))
+    set_meta(db, "left_seed", left_mark(seed_of(db)))
     db.execute("UPDATE identity SET seed = ?, certificate = NULL, enrolled_at = NULL", (os.urandom(SEED_BYTES),))
 
 
 def remember_opt_out(db: sqlite3.Connection) -> None:
     """Only that it happened: where the mirror says so and the rest is lost."""
-    _set_meta(db, "opt_outs", life(db) + 1)
-    _set_meta(db, "opted_out", 1)
+    ledger.end_life(db)
+    set_meta(db, "opt_outs", life(db) + 1)
+    set_meta(db, "opted_out", 1)
 
 
 def _sign_deletion(db: sqlite3.Connection, now: float) -> None:
@@ -84,7 +90,7 @@ def opt_in(db: sqlite3.Connection) -> None:
 
 def is_left(db: sqlite3.Connection, seed: bytes) -> bool:
     """Is `seed` that of the identity before this one? A mirror may still hold it, if the process died in between."""
-    return _meta(db, "left_seed") == left_mark(seed)
+    return bool(meta(db, "left_seed") == left_mark(seed))
 
 
 def left_mark(seed: bytes) -> str:
@@ -126,12 +132,3 @@ def postpone(db: sqlite3.Connection, identity_key: bytes, not_before: float, rea
         (not_before, identity_key),
     )
     spool.count(db, reason)
-
-
-def _meta(db: sqlite3.Connection, key: str) -> object:
-    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return None if row is None else row[0]
-
-
-def _set_meta(db: sqlite3.Connection, key: str, value: object) -> None:
-    db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))

@@ -14,8 +14,8 @@ LONGEST_WAIT_S = 1e9
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from client_sdk.device.interfaces import MemoryTransport
     from client_sdk.device.settings import Settings
-    from client_sdk.device.transport import MemoryTransport
     from client_sdk.mechanisms import Entropy
     from client_sdk.plan import Plan
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 
 from client_sdk.accounting.budget import Limits, charge_time, check_charge, check_rho, spent_in_window
 from client_sdk.device import memos
+from client_sdk.device.database import meta, set_meta
 from client_sdk.device.records import SealedReport
 from client_sdk.errors import RefusalReason
 
 MAX_MICRO_EPSILON = 2**62
 """A total from elsewhere is cut to this: still more than any budget, and two of them fit SQLite's integers."""
+
+_DAMAGE, _CLAIMED, _EARLIER_LIVES = "damage", "claimed_micro_epsilon", "earlier_lives_micro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def last_charge(db: sqlite3.Connection) -> float | None:
 
 
 def total_micro(db: sqlite3.Connection) -> int:
-    """Everything ever charged to this identity."""
+    """Everything ever charged on this device, to this identity and to those before it."""
     row = db.execute(
         "SELECT (SELECT coalesce(sum(micro_epsilon), 0) FROM ledger) "
         "+ (SELECT coalesce(sum(micro_epsilon), 0) FROM carried)"
@@ -78,6 +81,21 @@ def unsent_micro(db: sqlite3.Connection) -> int:
         "+ (SELECT coalesce(sum(micro_epsilon), 0) FROM log WHERE left_device = 0)"
     ).fetchone()
     return int(row[0]) - memos.unsent_correction(db)
+
+
+def elsewhere_micro(db: sqlite3.Connection) -> int:
+    """Charged, and no part of what a collector can have booked for this identity: unsent, or of one before it."""
+    return unsent_micro(db) + int(meta(db, _EARLIER_LIVES) or 0)
+
+
+def end_life(db: sqlite3.Connection) -> None:
+    """The next identity's total at the collector begins at nothing, although this device's limits go on.
+
+    Of a ledger not to be believed all that is known: `reset` books that, and none of it is the next identity's.
+    """
+    found = damage(db)
+    known = max(total_micro(db), 0 if found is None else found[1])
+    set_meta(db, _EARLIER_LIVES, known - unsent_micro(db))
 
 
 def check(
@@ -145,11 +163,8 @@ def is_same_version(db: sqlite3.Connection, plan_name: str, version: int, plan_h
 
 def damage(db: sqlite3.Connection) -> tuple[str, int] | None:
     """Why the ledger cannot be believed, and the largest total known; None for a sound one."""
-    row = db.execute("SELECT value FROM meta WHERE key = 'damage'").fetchone()
-    if row is None:
-        return None
-    claimed = db.execute("SELECT value FROM meta WHERE key = 'claimed_micro_epsilon'").fetchone()
-    return str(row[0]), int(claimed[0])
+    why = meta(db, _DAMAGE)
+    return None if why is None else (str(why), int(meta(db, _CLAIMED)))
 
 
 def missing_micro(db: sqlite3.Connection) -> int:
@@ -167,8 +182,8 @@ def mark_damaged(db: sqlite3.Connection, why: str, claimed_micro: int) -> None:
     before = damage(db)
     if before is not None:
         why, claimed_micro = before[0], max(before[1], claimed_micro)
-    for key, value in (("damage", why), ("claimed_micro_epsilon", min(claimed_micro, MAX_MICRO_EPSILON))):
-        db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
+    set_meta(db, _DAMAGE, why)
+    set_meta(db, _CLAIMED, min(claimed_micro, MAX_MICRO_EPSILON))
     db.execute("UPDATE spool SET hand_overs = max(hand_overs, 1)")
     memos.close(db, last_charge(db) or 0.0)
 
@@ -187,7 +202,7 @@ def reset(db: sqlite3.Connection, now: float) -> int:
             "INSERT INTO carried (micro_epsilon, noted_at) VALUES (?, ?)",
             (missing, charge_time(now, last_charge(db))),
         )
-    db.execute("DELETE FROM meta WHERE key IN ('damage', 'claimed_micro_epsilon')")
+    db.execute("DELETE FROM meta WHERE key IN (?, ?)", (_DAMAGE, _CLAIMED))
     return total_micro(db)
 
 

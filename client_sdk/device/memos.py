@@ -5,12 +5,13 @@ Rules of this file:
 - no value and no answer rests on the disk: a permanent answer's coins are made of the identity's seed, the host's
   `seal_key` where it gives one, and the value, so the same identity always gives the same answer, also after its
   database was lost; of a value that was answered for there is a keyed digest, to know it again;
-- a value beyond `max_distinct` is given the answer sent last: which one that is follows from when values changed, never
-  from the new value; where no value may be answered for at all, an answer drawn from no value;
+- a value beyond `max_distinct` is given the answer of the value that was last answered for: which one that is follows
+  from when values changed, never from the new value; where no value may be answered for at all, an answer drawn from no
+  value; a report refused after that has used its value's place;
 - no value is answered for once the ledger was damaged or while the key is another one (what was answered for is not
   known then): each report has the same answer, of no value, until the user opts out and in again: another identity,
-  other answers, and a price paid anew; reports that wait when damage is found are given up: a restored backup may have
-  answered anew before anybody could know;
+  other answers, and a price paid anew; reports that wait when damage is found are given up, and none of values begins
+  to wait after it: a restored backup may have answered anew before anybody could know;
 - the price is counted by reports (`client_sdk.accounting.memo`): how many values there were never shows in it.
 What it does not do: hide digests from whoever has the folder and the key: the values of a plan can all be tried. The
 key is the seed in the same folder, so without a `seal_key` from the platform's keystore the folder alone tells which
@@ -24,11 +25,11 @@ import hmac
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from client_sdk.accounting.memo import MemoCharge
 from client_sdk.device import spool
-from client_sdk.device.database import seed_of
+from client_sdk.device.database import meta, seed_of, set_meta
 from client_sdk.errors import RefusalReason
 from client_sdk.sampling import uniform_below
 
@@ -43,6 +44,14 @@ BEYOND = "memoised_answer_kept"
 
 CLOSED = "memos_closed"
 _CHECK = "memos_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Permanent answers by metric. of_values: those of values; else each is drawn from no value."""
+
+    by_metric: Mapping[str, int] = field(repr=False)
+    of_values: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +78,26 @@ def secret_of(seed: bytes, seal_key: bytes | None) -> bytes:
 
 def answers(
     db: sqlite3.Connection, plan: Plan, codes: Mapping[str, int], seal_key: bytes | None, *, keep: bool
-) -> dict[str, int]:
+) -> Answers:
     """The permanent answer of each memoised metric for the label at this place of its labels.
 
     keep: remember what was answered for; without it nothing is changed, and the answers are those that would be given.
     """
     secret = secret_of(seed_of(db), seal_key)
     is_open = _is_open(db, secret, keep=keep)
-    return {
+    given = {
         name: _Memory(db, plan, name, secret, is_open=is_open, keep=keep).answer(code) for name, code in codes.items()
     }
+    return Answers(given, of_values=is_open)
 
 
 def _is_open(db: sqlite3.Connection, secret: bytes, *, keep: bool) -> bool:
     """May values be answered for? Not after damage, nor with another key than the answers so far."""
     check = hmac.new(secret, b"key", hashlib.sha256).hexdigest()
-    known = _meta(db, _CHECK)
+    known = meta(db, _CHECK)
     if known is None and keep:
-        db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (_CHECK, check))
-    return known in (None, check) and _meta(db, CLOSED) is None
+        set_meta(db, _CHECK, check)
+    return known in (None, check) and not is_closed(db)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +252,18 @@ def unsent_correction(db: sqlite3.Connection) -> int:
 # --- the end, and what may be read ------------------------------------------------------------------
 
 
+def is_closed(db: sqlite3.Connection) -> bool:
+    """Was the ledger damaged under this identity?"""
+    return meta(db, CLOSED) is not None
+
+
 def close(db: sqlite3.Connection, now: float) -> None:
     """What was answered for is not known any more: no value is answered for under this identity.
 
     Reports with answers do not leave any more, counted and still charged: among them may be answers beyond
     `max_distinct`. Also one that was handed over: of a round that gave no sum its answer is not known yet.
     """
-    db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, 1)", (CLOSED,))
+    set_meta(db, CLOSED, 1)
     waiting = db.execute(
         "SELECT DISTINCT s.plan_name, s.period_start FROM spool s JOIN memo_reports r "
         "ON r.plan_name = s.plan_name AND r.period_start = s.period_start"
@@ -277,8 +292,3 @@ def _view(db: sqlite3.Connection, plan: Plan, name: str, memo: MemoCharge) -> Me
     return MemoView(
         plan.name, name, reports, distinct, memo.max_distinct, memo.total(reports), min(exact, memo.total(reports))
     )
-
-
-def _meta(db: sqlite3.Connection, key: str) -> Any:
-    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return None if row is None else row[0]

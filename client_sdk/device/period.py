@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client_sdk.accounting.budget import Limits
+    from client_sdk.device.memos import Answers
     from client_sdk.device.records import SealedReport
     from client_sdk.folding import Reading
     from client_sdk.mechanisms import Entropy
@@ -55,7 +56,7 @@ class OpenPeriod:
         min_cohort: int,
         sealed_by: bytes,
         life: int | None,
-        permanent: Mapping[str, int] | None = None,
+        permanent: Answers | None = None,
     ) -> SealedReport:
         """Perturb every metric once and give the report its place in the upload window.
 
@@ -64,7 +65,7 @@ class OpenPeriod:
         from client_sdk.device.records import SealedReport
         from client_sdk.report import make_report, pack_vector
 
-        plan = self.plan
+        plan, answers = self.plan, {} if permanent is None else permanent.by_metric
         return SealedReport(
             plan_name=plan.name,
             plan_version=plan.version,
@@ -72,7 +73,7 @@ class OpenPeriod:
             plan_text=plan.text,
             period_start=self.start,
             period_s=plan.period_s,
-            report=pack_vector(make_report(plan, self.state, entropy, permanent or {}), plan.bound),
+            report=pack_vector(make_report(plan, self.state, entropy, answers), plan.bound),
             micro_epsilon=plan.plain_micro_epsilon,
             micro_rho=plan.report_micro_rho,
             sealed_at=now,
@@ -85,6 +86,7 @@ class OpenPeriod:
             sealed_by=sealed_by,
             life=life,
             memos=tuple(plan.memos.values()),
+            of_values=permanent is not None and permanent.of_values,
         )
 
 

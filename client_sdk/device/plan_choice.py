@@ -107,7 +107,7 @@ class PlanChoice:
     async def fetch(self, delivery: Delivery, store: DeviceStore) -> Plan | None:
         """The collector's newest plan, held from now on; None where that did not come, counted. Raises StorageError."""
         from client_sdk.device import advice
-        from client_sdk.device.delivery import COLLECTOR, failure_reason
+        from client_sdk.device.booking import COLLECTOR, failure_reason
 
         self.retry_at, delivery.plan_doubted = self._clock() + REFETCH_S, False
         try:

@@ -7,6 +7,7 @@ process has loaded anyway.
 
 from __future__ import annotations
 
+from client_sdk.device.access import LEDGER
 from client_sdk.errors import StorageError
 
 TYPE_CHECKING = False
@@ -124,4 +125,7 @@ class Readable:
 
         from client_sdk.accounting.budget import format_micro
 
-        return Decimal(format_micro(self._engine.access.store().reset_ledger(self._engine.clock())))
+        access = self._engine.access
+        total = access.store().reset_ledger(self._engine.clock())
+        access.works(LEDGER)
+        return Decimal(format_micro(total))

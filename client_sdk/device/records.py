@@ -18,7 +18,7 @@ class SealedReport:
     seal_id: names this sealing, so that a repeat after an unclear commit is recognised. sealed_by: names the
     process. life: how often the user had opted out when its readings were recorded; None where nobody could say.
     micro_rho: its zero-concentrated loss in millionths; None: not known, taken to be micro_epsilon. memos: charged
-    beside micro_epsilon, at what their earlier reports make of it.
+    beside micro_epsilon, at what their earlier reports make of it. of_values: their answers are those of values.
     """
 
     plan_name: str
@@ -40,6 +40,7 @@ class SealedReport:
     life: int | None
     micro_rho: int | None = None
     memos: tuple[MemoCharge, ...] = ()
+    of_values: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 
+from client_sdk.device.access import LEDGER, StoreAccess
 from client_sdk.device.period import ID_BYTES, OpenPeriod
 from client_sdk.errors import RefusalReason, StorageError
 
@@ -17,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from client_sdk.device.access import StoreAccess
+    from client_sdk.device.memos import Answers
     from client_sdk.device.recorder import Recorder
     from client_sdk.device.records import SealedReport
     from client_sdk.device.settings import Settings
@@ -144,7 +145,7 @@ class Sealer:
             permanent=permanent,
         )
 
-    def _permanent(self, period: OpenPeriod, *, keep: bool) -> dict[str, int]:
+    def _permanent(self, period: OpenPeriod, *, keep: bool) -> Answers:
         from client_sdk.report import memo_codes
 
         codes = memo_codes(period.plan, period.state)
@@ -163,8 +164,8 @@ class Sealer:
                 self._recorder.stop(refused)
             elif refused is not None:
                 self._recorder.count(refused.value)
-            if refused is RefusalReason.LEDGER_DAMAGED:
-                self._access.outages().begin("ledger", "not to be believed; no report is made until reset_ledger()")
+            if refused is RefusalReason.LEDGER_DAMAGED and self._access.store().damage() is not None:
+                self._access.outages().begin(LEDGER, "not to be believed; no report is made until reset_ledger()")
 
     def drop(self) -> None:
         """Forget what no store has taken yet."""

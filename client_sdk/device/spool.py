@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from client_sdk.device.database import meta, set_meta
 from client_sdk.device.records import SealedReport, WaitingReport
 from client_sdk.errors import RefusalReason
 from client_sdk.report import report_digest
@@ -21,6 +22,8 @@ Alive = Callable[[int], bool]
 
 MAX_REPORTS = 100
 MAX_BYTES = 32 * 1024 * 1024
+
+_LEASE = "lease"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,21 +270,20 @@ def take_lease(db: sqlite3.Connection, wanted: Lease, now: float, longest_s: flo
     A lease ends by itself; one that reaches much further than any lease can was written before the clock was set
     back (by up to a lease's length it still holds).
     """
-    row = db.execute("SELECT value FROM meta WHERE key = 'lease'").fetchone()
-    if row is not None:
-        held = _parse_lease(str(row[0]))
+    found = meta(db, _LEASE)
+    if found is not None:
+        held = _parse_lease(str(found))
         in_time = now < held.until <= now + 2 * longest_s
         lives = held.node != wanted.node or alive(held.pid)
         if held.owner != wanted.owner and in_time and lives:
             return False
-    text = f"{wanted.owner.hex()} {wanted.pid} {wanted.until!r} {wanted.node}"
-    db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('lease', ?)", (text,))
+    set_meta(db, _LEASE, f"{wanted.owner.hex()} {wanted.pid} {wanted.until!r} {wanted.node}")
     return True
 
 
 def drop_lease(db: sqlite3.Connection, owner: bytes) -> None:
     """Give the spool back, if it is this owner's."""
-    db.execute("DELETE FROM meta WHERE key = 'lease' AND value LIKE ?", (owner.hex() + " %",))
+    db.execute("DELETE FROM meta WHERE key = ? AND value LIKE ?", (_LEASE, owner.hex() + " %"))
 
 
 def _parse_lease(text: str) -> Lease:

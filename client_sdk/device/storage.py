@@ -25,10 +25,8 @@ from client_sdk.device.records import LogEntry, SealedReport
 from client_sdk.device.store_deletions import DeletionStore
 from client_sdk.device.store_memos import MemoStore
 from client_sdk.device.store_plans import PlanStore
-from client_sdk.device.store_spool import LEASE_S, SpoolStore
+from client_sdk.device.store_spool import SpoolStore
 from client_sdk.errors import BudgetExceededError, RefusalReason
-
-__all__ = ["LEASE_S", "DeviceStore"]
 
 
 class _RollBackError(Exception):
@@ -87,9 +85,9 @@ class DeviceStore(SpoolStore, PlanStore, DeletionStore, MemoStore):
     def _refusal(self, db: sqlite3.Connection, sealed: SealedReport, host_limits: Limits) -> RefusalReason | None:
         """Why this charge is not to be made, or None."""
         compare(db, readable_mirror(self.folder)[0])
-        if forgetting.is_opted_out(db) or sealed.life not in (None, forgetting.life(db)):
+        if forgetting.is_over(db, sealed.life):
             return RefusalReason.OPTED_OUT
-        if ledger.damage(db) is not None:
+        if ledger.damage(db) is not None or (sealed.of_values and memos.is_closed(db)):
             return RefusalReason.LEDGER_DAMAGED
         if len(sealed.report) > spool.MAX_BYTES:
             return RefusalReason.TOO_LARGE
@@ -146,16 +144,19 @@ class DeviceStore(SpoolStore, PlanStore, DeletionStore, MemoStore):
             found = ledger.damage(db)
             return None if found is None else found[0]
 
-    def note_collector_total(self, micro_epsilon: int) -> bool:
+    def note_collector_total(self, micro_epsilon: int, seed: bytes | None = None) -> bool:
         """What the collector has booked for this identity. False: more than has left here, so ours was rolled back.
 
-        What was charged and has not left cannot be in its total: counted as if it were, it would hide as much that a
-        restored ledger has forgotten.
+        seed: whose total it is; None: today's. Of one that the user has left meanwhile it says nothing about today's.
+        What was charged and has not left, or under an earlier identity, cannot be in its total: counted as if it were,
+        it would hide as much that a restored ledger has forgotten. One that is unsent here and in that total (a
+        restored folder) counts twice: too high, never too low.
         """
         with self._transaction() as db:
-            unsent = ledger.unsent_micro(db)
-            if min(micro_epsilon, ledger.MAX_MICRO_EPSILON) > ledger.total_micro(db) - unsent:
-                ledger.mark_damaged(db, "the collector has booked more than the ledger holds", micro_epsilon + unsent)
+            elsewhere, of_today = ledger.elsewhere_micro(db), seed in (None, seed_of(db))
+            if of_today and min(micro_epsilon, ledger.MAX_MICRO_EPSILON) > ledger.total_micro(db) - elsewhere:
+                why = "the collector has booked more than the ledger holds"
+                ledger.mark_damaged(db, why, micro_epsilon + elsewhere)
             return ledger.damage(db) is None
 
     def reset_ledger(self, now: float) -> int:
@@ -172,7 +173,7 @@ class DeviceStore(SpoolStore, PlanStore, DeletionStore, MemoStore):
     ) -> bool:
         """Keep an open period's ciphertext for the next process. False: the user has opted out meanwhile."""
         with self._transaction() as db:
-            if forgetting.is_opted_out(db) or life not in (None, forgetting.life(db)):
+            if forgetting.is_over(db, life):
                 return False
             db.execute(
                 "INSERT OR REPLACE INTO open_periods VALUES (?, ?, ?, ?, ?)",

@@ -14,14 +14,14 @@ class MemoStore(StoreBase):
 
     def memo_answers(
         self, plan: Plan, codes: Mapping[str, int], seal_key: bytes | None, life: int | None, *, keep: bool
-    ) -> dict[str, int]:
-        """Permanent answers by metric; committed before they are used. keep=False changes nothing.
+    ) -> memos.Answers:
+        """Permanent answers; committed before they are used. keep=False changes nothing.
 
         Nothing is kept either of a life that the user has ended meanwhile: its report will be refused.
         """
         with self._transaction() as db:
-            ended = forgetting.is_opted_out(db) or life not in (None, forgetting.life(db))
-            return memos.answers(db, plan, codes, seal_key, keep=keep and not ended)
+            keep = keep and not forgetting.is_over(db, life)
+            return memos.answers(db, plan, codes, seal_key, keep=keep)
 
     def memo_prices(self, plan: Plan) -> dict[str, int]:
         """By memoised metric, what the next report of it costs in micro-epsilon."""

@@ -7,7 +7,7 @@ nothing that is dropped is refunded. What it does not do: decide anything about 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from client_sdk.device import ledger, spool
@@ -125,22 +125,26 @@ class SpoolStore(StoreBase):
 
     def postpone(
         self,
-        key: tuple[str, int],
-        not_before: float,
+        times: Mapping[tuple[str, int], float],
         reason: str,
         *,
         failed: bool,
         everything: bool = False,
         cause: str | None = None,
     ) -> None:
-        """Try again later, counted under `reason` (and `cause`); `everything`: the collector itself is out of reach."""
+        """Try these reports again no earlier than at their times, each counted under `reason` (and `cause`).
+
+        everything: the collector itself is out of reach, so nothing leaves before the first one's time (a later one of
+        several draws would bring many devices back together).
+        """
         with self._transaction() as db:
-            spool.postpone(db, key, not_before, failed=failed)
+            for key, not_before in times.items():
+                spool.postpone(db, key, not_before, failed=failed)
             if everything:
-                spool.postpone_all(db, not_before)
-            spool.count(db, reason)
-            if cause is not None:
-                spool.count(db, cause)
+                spool.postpone_all(db, next(iter(times.values())))
+            for counted in (reason, cause):
+                if counted is not None:
+                    spool.count(db, counted, len(times))
 
     def withdraw(self, reason: RefusalReason, now: float) -> None:
         """Drop everything that waits, counted, and open periods that were kept. Nothing is refunded."""
@@ -155,8 +159,8 @@ def _book_direct(db: sqlite3.Connection, one: DirectBooking, now: float) -> None
         spool.count(db, one.outcome)
         return
     direct = one.outcome == "counted"
-    sizes = one.round_id, one.contributors
-    if spool.finish(db, one.key, one.outcome, now, direct=direct, round_id=sizes[0], contributors=sizes[1]):
+    key, round_id, contributors = one.key, one.round_id, one.contributors
+    if spool.finish(db, key, one.outcome, now, round_id=round_id, contributors=contributors, direct=direct):
         spool.count(db, one.outcome)
         if direct:
             spool.count(db, COUNTED_DIRECT)

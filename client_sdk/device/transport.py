@@ -17,15 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from client_sdk.device import fork_gate
 from client_sdk.device.connections import FORKED_IN_UPLOAD
-from client_sdk.device.interfaces import (
-    CallFailedError,
-    Connection,
-    DirectStream,
-    MemoryTransport,
-    Stream,
-    TlsFailedError,
-    Transport,
-)
+from client_sdk.device.interfaces import CallFailedError, DirectStream, Stream, TlsFailedError
 from client_sdk.device.tls import TlsSettings
 from client_sdk.errors import WireError
 from client_sdk.wire import methods
@@ -41,18 +33,6 @@ from client_sdk.wire.messages import (
     RenewRequest,
     RenewResponse,
 )
-
-__all__ = [
-    "CallFailedError",
-    "Connection",
-    "DirectStream",
-    "GrpcTransport",
-    "MemoryTransport",
-    "Stream",
-    "TlsFailedError",
-    "Transport",
-    "import_grpc",
-]
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

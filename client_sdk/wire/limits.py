@@ -34,7 +34,8 @@ UNCOUNTED_BYTES: Final = 1 << 16
 megabytes, and nearly every honest one is as short or holds two fields."""
 
 MAX_SINGLE_MESSAGE_FIELDS: Final = 64
-"""In a message that travels by itself, which has four fields at most, not counted inside them."""
+"""In a message that travels by itself, not counted inside its fields. The most are GetPrivacyRequest's five; the rest
+is room for fields of later versions, which are passed over."""
 
 MAX_REGISTRAR_MESSAGE_BYTES: Final = 4096
 """Either way. The longest is an EnrolRequest: a token of 256 characters, a key and a signature."""

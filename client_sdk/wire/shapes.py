@@ -1,8 +1,7 @@
 """The table of messages: which fields each one has, and what is accepted in them. No generated code here.
 
-Rules of this file: a check reads a value of either world (the generated class's or our own) and answers with
-our own type or with FieldError, which says what is wrong and never holds the content; the limit of a list
-is checked before the list is copied.
+Rules of this file: every field of every message has its check (`checks`), and every list its limit; lists of one
+message that run in parallel say so.
 What it does not do: it checks shapes only. What a message means, and whether it may come now, is decided by
 the state machines.
 """
@@ -19,7 +18,6 @@ from client_sdk.secagg.merkle import NODE_BYTES
 from client_sdk.secagg.parameters import MAX_NEIGHBOURS, MAX_ROSTER, PIECE_BYTES
 from client_sdk.wire import limits
 from client_sdk.wire.checks import (
-    FieldError,
     Shape,
     between,
     characters,
@@ -52,8 +50,6 @@ from client_sdk.wire.messages import (
     RenewRequest,
     RenewResponse,
 )
-
-__all__ = ["FieldError", "Shape"]
 
 _MAX_UINT32: Final = 2**32 - 1
 

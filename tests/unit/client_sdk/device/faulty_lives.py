@@ -1,11 +1,11 @@
 """One device's life with a fault at one write point after another, and the next life that has to go on from there.
 
-    python -m tests.unit.client_sdk.device.faulty_lives SCENARIO FOLDER ERRNO-OR-0 EVERY
+    python -m tests.unit.client_sdk.device.faulty_lives SCENARIO FOLDER ERRNO-OR-0 WHICH
 
-Runs SCENARIO's job once to count its write points, then from the same start again for every point (unless EVERY is 0,
-of a run of like calls the two ends only, and of those each EVERY-th): killed before it, or with all calls from it on
-failing with ERRNO. After each of them the folder must hold a sound ledger that agrees with what the collector has
-counted, and a next life without faults must bring everything to its end, once. Prints how many points it has tried.
+Runs SCENARIO's job once to list its write points, then from the same start again for each of them that WHICH chooses
+(`all`, `ends` or `kinds`, see `chosen`): killed before it, or with all calls from it on failing with ERRNO. After each
+of them the folder must hold a sound ledger that agrees with what the collector has counted, and a next life without
+faults must bring everything to its end, once. Prints the points that it has tried, one a line.
 """
 
 from __future__ import annotations
@@ -260,16 +260,19 @@ def check_end(home: Home, before: Home, name: str, *, gone: bool, collector: Dur
 # --- one after another ----------------------------------------------------------------------------------
 
 
-def chosen(points: list[str], every: int) -> list[int]:
-    """Of a run of like calls the first and the last; of those each `every`-th. All with `every` 0."""
-    if every == 0:
-        return list(range(len(points)))
-    ends = [
+ALL, ENDS, KINDS = "all", "ends", "kinds"
+
+
+def chosen(points: list[str], which: str) -> list[int]:
+    """ALL; ENDS: of a run of like calls the first and the last; KINDS: of all like calls the one in the middle."""
+    if which == KINDS:
+        places = {kind: [index for index, point in enumerate(points) if point == kind] for kind in points}
+        return sorted(like[len(like) // 2] for like in places.values())
+    return [
         index
         for index, point in enumerate(points)
-        if points[index - 1 : index] != [point] or points[index + 1 : index + 2] != [point]
+        if which == ALL or points[index - 1 : index] != [point] or points[index + 1 : index + 2] != [point]
     ]
-    return ends[::every]
 
 
 def device_of(home: Home) -> str | None:
@@ -282,21 +285,21 @@ def device_of(home: Home) -> str | None:
         client.close()
 
 
-def main(name: str, path: Path, code: int, every: int) -> int:
+def main(name: str, path: Path, code: int, which: str) -> list[str]:
     before = start_of(name, path / "start")
     device_id = device_of(before.copy(path / "look"))
     job_of(name, before.copy(path / "warm"))()  # imports: the children are to write, not to read
     whole = run(job_of(name, home := before.copy(path / "whole")), home.folder)
     assert whole.status == 0
     check_left_behind(home, before, name)
-    points = chosen(whole.points, every)
-    for at in points:
+    tried = chosen(whole.points, which)
+    for at in tried:
         home = before.copy(path / "home")
         traced = run(job_of(name, home), home.folder, Fault(at, code or None))
         check_fault(traced, code, f"{name}: point {at} of {len(whole.points)}, {whole.points[at]}")
         check_left_behind(home, before, name)
         check_next_life(home, before, name, device_id)
-    return len(points)
+    return [whole.points[at] for at in tried]
 
 
 def check_fault(traced: Traced, code: int, where: str) -> None:
@@ -307,7 +310,7 @@ def check_fault(traced: Traced, code: int, where: str) -> None:
 
 if __name__ == "__main__":
     uploader.LONGEST_SLEEP_S = 0.05
-    tried = main(sys.argv[1], Path(sys.argv[2]), getattr(errno, sys.argv[3], 0), int(sys.argv[4]))
-    sys.stdout.write(f"{tried}\n")
+    for point in main(sys.argv[1], Path(sys.argv[2]), getattr(errno, sys.argv[3], 0), sys.argv[4]):
+        sys.stdout.write(f"{point}\n")
     sys.stdout.flush()
     os._exit(0)

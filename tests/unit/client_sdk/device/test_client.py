@@ -330,6 +330,23 @@ def test_a_store_that_does_not_answer_costs_counts_not_reports(
     assert client.counters() == {"storage": 3, "sealed": 4}
 
 
+def test_a_damaged_ledger_is_one_outage_until_it_is_reset(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    client = make_client(tmp_path / "d", PLAN, clock=clock)
+    with caplog.at_level(logging.DEBUG, "ldp_telemetry"):
+        for booked in (10**7, 10**8):
+            assert not client._engine.access.store().note_collector_total(booked)
+            for _ in range(2):
+                client.record("cold_start_ms", 812)
+                client.flush(seal=True)
+                clock.now += DAY_S
+            client.reset_ledger()
+    client.close()
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    closed = "ledger: not to be believed; no report is made until reset_ledger()"
+    assert said == [("WARNING", closed), ("DEBUG", closed), ("INFO", "ledger: works again")] * 2
+
+
 def test_one_warning_an_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def many() -> None:
         for _ in range(4):

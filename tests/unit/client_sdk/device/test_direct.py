@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from client_sdk import TelemetryClient
 from client_sdk.accounting.ledger import Ledger
 from client_sdk.accounting.ledger_reader import read_ledger
-from client_sdk.device import booking
+from client_sdk.device import booking, direct_calls, store_base
+from client_sdk.device import direct as direct_module
 from client_sdk.device.interfaces import CallFailedError
 from client_sdk.device.views import UploadSummary
 from client_sdk.errors import ConfigurationError
@@ -32,6 +34,7 @@ from client_sdk.wire.messages import (
     DirectSeal,
     DirectStanding,
 )
+from client_sdk.wire.methods import DELIVER_METHOD
 from tests.unit.client_sdk.device.helpers import DAY_S, plan_text
 
 RESEND = 'resend = "same_bytes"'
@@ -52,7 +55,7 @@ class Calls(InMemoryCollector):
     """Says what arrived, and may break a call off or change an answer.
 
     cut: called with each message that arrives; True loses the call there, before (`arrive` False) or after it was
-    taken. told: what to say in place of an answer.
+    taken. told: what to say in place of an answer. piece_s: how long the network takes over each piece.
     """
 
     def __init__(self, plan: Plan, **settings: Any) -> None:
@@ -62,6 +65,7 @@ class Calls(InMemoryCollector):
         self.cut: Callable[[DeliverRequest], bool] = lambda message: False
         self.cut_answer: Callable[[DeliverResponse], bool] = lambda message: False
         self.told: Callable[[DeliverResponse], DeliverResponse | None] = lambda message: message
+        self.piece_s = 0.0
 
     @property
     def steps(self) -> list[str]:
@@ -89,6 +93,8 @@ class Stream(MemoryDirectStream):
     async def send(self, message: DeliverRequest) -> None:
         home: Any = self._collector
         home.streams[-1].append(message)
+        if isinstance(message, DirectPiece):
+            await asyncio.sleep(home.piece_s)
         if home.cut(message):
             raise CallFailedError("unavailable")
         await super().send(message)
@@ -295,6 +301,39 @@ def test_more_than_a_call_takes_leaves_in_several(
     assert [len(offer.plan_hashes) for offer in offers] == [2, 1]
 
 
+def test_each_call_asks_first_whether_the_lease_is_still_young(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Calls(DIRECT, clock=clock)
+    client = made(collector, tmp_path / "d")
+    seal(client, clock, 3)
+    monkeypatch.setattr(direct_calls, "MAX_DIRECT_REPORTS", 1)
+
+    def late(message: DeliverRequest) -> bool:
+        if isinstance(message, DirectSeal):
+            monkeypatch.setattr(direct_calls, "LEASE_S", -1.0)
+        return False
+
+    collector.cut = late
+    assert upload(client).as_dict() == {"counted": 1, "already_counted": 0, "waiting": 2}
+    assert len(collector.streams) == 1, "the rest is for the next pass"
+    assert hand_overs(client) == (0, 0)
+    monkeypatch.setattr(direct_calls, "LEASE_S", 1800.0)
+    collector.cut = lambda message: False
+    assert upload(client).counted == 2
+
+
+def test_no_round_begins_in_a_pass_that_is_late(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Calls(FALLBACK, clock=clock)
+    client = made(collector, tmp_path / "d")
+    seal(client, clock, 2)
+    monkeypatch.setattr(direct_calls, "LEASE_S", -1.0)
+    assert upload(client).waiting == 2
+    assert (collector.streams, collector.rounds) == ([], 0)
+
+
 def test_direct_reports_and_rounds_share_a_pass(tmp_path: Path, clock: FakeClock) -> None:
     collector = Calls(FALLBACK, clock=clock)
     client = made(collector, tmp_path / "d")
@@ -314,8 +353,11 @@ def test_nothing_of_a_report_leaves_before_the_collectors_total_is_known(tmp_pat
     def standing(message: DeliverResponse) -> bool:
         if isinstance(message, DirectStanding):
             seen.append(hand_overs(client))
-            offered = b"".join(repr(one).encode() for one in collector.streams[-1])
-            assert not any(report[1:] in offered for report in packed)
+            assert collector.steps == ["DirectHello", "DirectOffer"]
+            offered = b"".join(map(DELIVER_METHOD.request_to_wire, collector.streams[-1]))
+            for report in packed:
+                assert report[1:17] not in offered
+                assert sha256(report).digest()[:16] not in offered, "which a short report could be guessed from"
         return False
 
     collector.cut_answer = standing
@@ -459,6 +501,72 @@ def test_an_unknown_plan_has_a_fetched_one_asked_for_again(tmp_path: Path, clock
     assert client._engine.recorder.plan == collector.plan
 
 
+def test_a_call_that_crawls_ends_as_one_although_each_piece_is_quick_enough(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Calls(DIRECT, clock=clock)
+    client = made(collector, tmp_path / "d")
+    seal(client, clock, 6)
+    monkeypatch.setattr(direct_module, "STEP_ALLOWANCE_S", 0.5)
+    collector.piece_s = 0.2
+    assert upload(client).failed == {"timeout": 6}
+    assert "DirectSeal" not in collector.steps
+    assert hand_overs(client) == (1,) * 6
+    assert collector.reports == []
+
+
+def test_the_reports_of_a_call_have_the_time_that_a_collector_gives_their_bytes(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Calls(DIRECT, clock=clock)
+    client = made(collector, tmp_path / "d")
+    seal(client, clock, 3)
+    total = sum(len(report.report) for report in client.preview().waiting)
+    given: list[float | None] = []
+    timeout = asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", lambda seconds: given.append(seconds) or timeout(seconds))
+    assert upload(client).counted == 3
+    assert total > 0
+    assert given[-3:] == [15.0, 60.0 + total / 32768, 60.0]
+
+
+def test_a_failed_call_is_one_transaction_however_many_reports_it_had(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, begun = store_base.transaction, list[Any]()
+
+    def counted(*arguments: Any) -> Any:
+        begun.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(store_base, "transaction", counted)
+    taken: list[int] = []
+    for periods in (1, 4):
+        collector = Calls(DIRECT, clock=clock)
+        client = made(collector, tmp_path / str(periods))
+        seal(client, clock, periods)
+        collector.cut = lambda message: True
+        begun.clear()
+        assert upload(client).failed == {"rpc_unavailable": periods}
+        taken.append(len(begun))
+        assert client.counters()["rpc_unavailable"] == periods
+        assert hand_overs(client, "attempts") == (1,) * periods
+    assert taken[0] == taken[1]
+
+
+def test_a_collector_out_of_reach_holds_everything_back_until_one_draw_whatever_the_others_are(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = Calls(DIRECT, clock=clock)
+    client = made(collector, tmp_path / "d")
+    seal(client, clock, 3)
+    collector.cut = lambda message: True
+    draws = iter([3.0, 1.0, 9.0])
+    monkeypatch.setattr(booking, "uniform", lambda below, entropy: next(draws))
+    assert upload(client).next_attempt_at == clock() + 3.0
+    assert hand_overs(client, "not_before") == (clock() + 3.0, clock() + 3.0, clock() + 9.0)
+
+
 # --- a collector that lies --------------------------------------------------------------------------
 
 
@@ -517,7 +625,9 @@ def test_silence_ends_the_call(tmp_path: Path, clock: FakeClock) -> None:
 # --- restored backups, consent, caps ----------------------------------------------------------------
 
 
-def test_a_restored_backup_is_caught_before_a_report_leaves(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_restored_backup_is_caught_before_a_report_leaves(
+    tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
     collector = Calls(DIRECT, clock=clock)
     client = made(collector, tmp_path / "d")
     seal(client, clock)
@@ -538,12 +648,41 @@ def test_a_restored_backup_is_caught_before_a_report_leaves(tmp_path: Path, cloc
     assert restored.spent().left_lifetime == 0
     # the two that the collector has, and the two that this folder knows to have stayed here; and these may have left
     # in the life that it does not remember
-    assert restored.reset_ledger() == 4 * ONE
+    with caplog.at_level("INFO", "ldp_telemetry"):
+        assert restored.reset_ledger() == 4 * ONE
+    assert caplog.messages[-2:] == [
+        "ledger: the collector has booked more for this identity than the ledger holds; the budget counts as used up "
+        "until reset_ledger()",
+        "ledger: works again",
+    ]
     clock.advance(DAY_S)
     upload(restored)
     assert {report.period_start: report.resent for report in collector.reports}[
         DIRECT.period_start(clock() - 2 * DAY_S)
     ]
+
+
+@pytest.mark.parametrize("delivery", ["", 'delivery = "direct"'], ids=["by a round", "direct"])
+def test_the_total_of_an_identity_that_is_left_meanwhile_damages_nothing(
+    tmp_path: Path, clock: FakeClock, delivery: str
+) -> None:
+    collector = Calls(plan_of(delivery), clock=clock)
+    client = made(collector, tmp_path / "d")
+    seal(client, clock)
+    assert upload(client).counted == 1
+    seal(client, clock)
+
+    def leave(step: str) -> None:
+        if step.endswith("hello"):
+            another = made(collector, tmp_path / "d")  # another process of the same app
+            another.opt_out()
+            another.opt_in(enrolment_token="any")
+            another.close()
+
+    upload(client, before_send=leave)
+    assert client.spent().damaged is None
+    assert len(collector.reports) == 1
+    client.close()
 
 
 def test_withdrawn_consent_stops_a_call_on_its_way(tmp_path: Path, clock: FakeClock) -> None:

@@ -125,10 +125,9 @@ def test_nothing_of_a_report_and_nothing_secret_is_in_it(tmp_path: Path) -> None
     text = json.dumps(store.export_ledger(NOW))
     for secret in (store.identity(), *(one.report for one in reports), *(one.seal_id for one in reports)):
         assert secret.hex() not in text
-        assert secret.decode("latin-1") not in text
     for report in reports:
         assert report_digest(report.report).hex() not in text
-    assert PLAN.text not in json.loads(text).values()
+    assert json.dumps(PLAN.text)[1:-1] not in text
     entry = json.loads(text)["entries"][0]
     assert set(entry) == {
         "plan", "period_start", "charged_at", "micro_epsilon", "outcome", "left_device", "resent", "delivery", "round",

@@ -14,6 +14,7 @@ import pytest
 
 from client_sdk import TelemetryClient
 from client_sdk.device.files import DATABASE_NAME, StoreUnavailableError
+from client_sdk.device.storage import DeviceStore
 from client_sdk.device.views import UploadSummary
 from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan, parse_plan
@@ -101,7 +102,7 @@ def test_400_days_of_one_value_have_one_permanent_answer_and_stay_within_the_bud
     assert life.charged == 4 * MICRO + 398
     assert life.view == (400, 1)
     assert life.client.memoised()[0].exact_micro_epsilon == 2 * MICRO
-    assert life.day("label-0") is not None
+    life.day("label-0")
     assert life.client.counters()["budget_lifetime"] == 1, "no 401st report"
     assert life.charged == 4 * MICRO + 398
     life.client.close()
@@ -129,7 +130,9 @@ def test_answers_survive_restarts_and_come_back_with_their_values(
     life.client.close()
 
 
-def test_beyond_max_distinct_the_answer_sent_last_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_max_distinct_the_answer_of_the_last_value_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     life = Life(tmp_path / "d", memo_plan(2, labels=64, more='mechanism = "optimized_unary"\n'), monkeypatch)
     a, b = life.day("label-0", "label-1")
     assert life.day("label-2", "label-3", "label-0", "label-9", "label-1", "label-2") == [b, b, a, a, b, b]
@@ -209,6 +212,60 @@ def test_a_restored_backup_is_caught_also_when_reports_cost_next_to_nothing(
     assert not store.note_collector_total(4 * MICRO + 3), "five reports reached the collector"
     life.client.reset_ledger()
     assert len({a, *life.day("label-2", "label-0", "label-3")}) == 2, "no value at all, and one answer for that"
+    life.client.close()
+
+
+def test_a_restored_backup_is_caught_also_after_opting_out_and_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier identity's charges are no cover for the reports of this one that the backup has forgotten."""
+    life = Life(tmp_path / "d", memo_plan(2, max_delay="30d"), monkeypatch)
+    life.day("label-0", "label-0", "label-0", "label-0", "label-0")
+    with life.client._engine.access.store()._transaction() as db:
+        db.execute("UPDATE spool SET hand_overs = 1")
+    life.client.opt_out()
+    life.client.opt_in(enrolment_token="any")
+    life.client.close()
+    shutil.copytree(tmp_path / "d", tmp_path / "backup")
+    before = life.charged
+    life.client = life.opened()
+    life.day("label-0", "label-0", "label-0")
+    with life.client._engine.access.store()._transaction() as db:
+        db.execute("UPDATE spool SET hand_overs = 1")
+    life.client.close()
+    booked = life.charged - before
+    assert life.client._engine.access.store().note_collector_total(booked)
+    for total in (1, MICRO, booked, 5 * MICRO):
+        put_back(tmp_path / "d", tmp_path / "backup")
+        store = DeviceStore(str(tmp_path / "d"))
+        assert store.note_collector_total(0)
+        assert not store.note_collector_total(total)
+
+
+def test_an_answer_drawn_before_damage_is_known_does_not_leave_after_the_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Perturbed, and not stored for a disk that did not answer: of values, like those that damage gives up."""
+    life = Life(tmp_path / "d", memo_plan(2, labels=64, more='mechanism = "optimized_unary"\n'), monkeypatch)
+    store = life.client._engine.access.store()
+    seal = type(store).seal
+
+    def fails(*_: Any) -> None:
+        raise StoreUnavailableError("locked")
+
+    monkeypatch.setattr(type(store), "seal", fails)
+    life.day("label-0")
+    monkeypatch.setattr(type(store), "seal", seal)
+    assert not store.note_collector_total(10 * MICRO)
+    life.client.reset_ledger()
+    charged = life.charged
+    life.client.flush()
+    assert (store.waiting(), life.charged) == (0, charged), "neither kept nor charged"
+    assert life.client.counters()["ledger_damaged"] == 1
+    assert "ledger" not in life.client._engine.access.outages()._current, "it is sound: nobody need reset it again"
+    (of_no_value,) = life.day("label-1")
+    assert of_no_value not in life.answers[:1]
+    assert store.waiting() == 1, "and it goes on"
     life.client.close()
 
 
@@ -359,7 +416,7 @@ def test_a_store_that_does_not_answer_leaves_the_period_for_later(
     store = life.client._engine.access.store()
     working = type(store).memo_answers
 
-    def fails(*_: Any, **__: Any) -> dict[str, int]:
+    def fails(*_: Any, **__: Any) -> None:
         raise StoreUnavailableError("locked")
 
     life.client.record("answer", "label-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from client_sdk.device.files import DATABASE_NAME
 from client_sdk.device.storage import DeviceStore
 from client_sdk.errors import BudgetExceededError, ConfigurationError, RefusalReason
 from client_sdk.plan import Plan, parse_plan
-from tests.unit.client_sdk.device.helpers import DAY_S, NOW, Clock, make_client
+from tests.unit.client_sdk.device.helpers import DAY_S, NOW, Clock, make_client, undo_migrations
 from tests.unit.client_sdk.device.test_storage import MICRO, NO_LIMITS, PLAN, sealed
 
 RHO = 28_015
@@ -90,11 +91,14 @@ def test_what_is_known_in_epsilon_alone_counts_as_much_in_rho(tmp_path: Path) ->
 def test_an_older_file_is_brought_up(tmp_path: Path) -> None:
     store = DeviceStore(str(tmp_path / "d"))
     assert store.seal(sealed(0, micro_rho=RHO), NO_LIMITS) is None
-    with sqlite3.connect(tmp_path / "d" / DATABASE_NAME) as db:
+    with closing(sqlite3.connect(tmp_path / "d" / DATABASE_NAME, isolation_level=None)) as db:
+        undo_migrations(db, 3)
+        assert "micro_rho" not in {row[1] for row in db.execute("PRAGMA table_info(ledger)")}
+    spent, _ = DeviceStore(str(tmp_path / "d")).spent(PLAN.name, NOW)
+    with closing(sqlite3.connect(tmp_path / "d" / DATABASE_NAME)) as db:
         assert db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
-        columns = {row[1] for row in db.execute("PRAGMA table_info(ledger)")}
-        assert "micro_rho" in columns
-        assert db.execute("SELECT micro_rho FROM ledger").fetchall() == [(RHO,)]
+        assert db.execute("SELECT micro_rho FROM ledger").fetchall() == [(None,)], "that version did not know"
+    assert spent.lifetime_micro_rho == MICRO
 
 
 def test_a_client_charges_what_the_plan_says(tmp_path: Path) -> None:

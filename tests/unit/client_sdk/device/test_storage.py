@@ -6,6 +6,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from client_sdk.accounting.budget import Limits
-from client_sdk.device import opening, spool, storage, store_base
+from client_sdk.device import opening, spool, storage, store_base, store_spool
 from client_sdk.device.database import SCHEMA_VERSION
 from client_sdk.device.files import (
     DAMAGED_NAME,
@@ -205,6 +206,55 @@ def test_what_has_not_left_hides_no_forgotten_charge(tmp_path: Path) -> None:
     assert not store.note_collector_total(MICRO)
     assert store.reset_ledger(NOW) == 2 * MICRO, "the forgotten one, and the one that waits"
     assert store.note_collector_total(2 * MICRO), "now it may leave"
+
+
+def send_all(store: DeviceStore) -> None:
+    """Each that waits leaves, and is counted."""
+    for entry in due(store):
+        assert store.hand_over(entry.key, resent=False)
+        store.finish(entry.key, "counted", NOW)
+
+
+def test_charges_of_an_earlier_identity_hide_no_forgotten_charge(tmp_path: Path) -> None:
+    store = DeviceStore(str(tmp_path / "d"))
+    assert [store.seal(sealed(period), NO_LIMITS) for period in range(5)] == [None] * 5
+    send_all(store)
+    store.seal(sealed(5), NO_LIMITS)
+    store.opt_out(NOW)  # it had not left
+    store.opt_in()
+    backup = shutil.copytree(tmp_path / "d", tmp_path / "backup")
+    assert [store.seal(sealed(period), NO_LIMITS) for period in (6, 7, 8)] == [None] * 3
+    send_all(store)
+    assert store.note_collector_total(3 * MICRO), "what the collector has of the one who reports now"
+    left = store.identity()
+    store.opt_out(NOW)
+    store.opt_in()
+    assert store.note_collector_total(3 * MICRO, left), "an answer that was on its way"
+    assert store.note_collector_total(0, store.identity())
+    assert total(store) == 9 * MICRO, "the device's own limits go on"
+    assert not store.note_collector_total(1)
+    for booked in (1, 3 * MICRO, 5 * MICRO):
+        shutil.rmtree(tmp_path / "d")
+        shutil.copytree(backup, tmp_path / "d")
+        restored = DeviceStore(str(tmp_path / "d"))
+        assert restored.note_collector_total(0)
+        assert not restored.note_collector_total(booked)
+        assert restored.reset_ledger(NOW) == 6 * MICRO + booked
+        assert restored.note_collector_total(booked), "and it goes on"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_was_known_of_a_damaged_ledger_is_the_earlier_identitys(tmp_path: Path, reset: bool) -> None:
+    store = DeviceStore(str(tmp_path / "d"))
+    assert not store.note_collector_total(5 * MICRO)
+    if reset:
+        store.reset_ledger(NOW)
+    store.opt_out(NOW)
+    store.opt_in()
+    assert store.reset_ledger(NOW) == 5 * MICRO
+    assert store.note_collector_total(0)
+    assert not store.note_collector_total(1)
+    assert store.reset_ledger(NOW) == 5 * MICRO + 1
 
 
 def test_what_expired_unsent_is_not_the_collectors_either(tmp_path: Path) -> None:
@@ -523,7 +573,7 @@ def test_the_same_bytes_come_out_on_every_attempt_and_resent_is_remembered(tmp_p
         entry = due(DeviceStore(str(tmp_path / "d")))[0]
         seen.append((entry.report, entry.resent))
         assert store.hand_over(entry.key, resent=entry.resent)
-        store.postpone(entry.key, NOW, "timeout", failed=True)
+        store.postpone({entry.key: NOW}, "timeout", failed=True)
     assert seen == [(report, False), (report, True), (report, True)]
     store.finish(entry.key, "counted", NOW, round_id="r", contributors=5, roster_size=6)
     assert not store.hand_over(entry.key, resent=True), "what is done with cannot be handed over again"
@@ -563,7 +613,7 @@ def test_one_living_process_at_a_time_works_on_the_spool(tmp_path: Path) -> None
     store.seal(sealed(1), NO_LIMITS)
 
     def begin(owner: bytes, *, now: float = NOW, alive: bool = True) -> bool:
-        until = now + storage.LEASE_S
+        until = now + store_spool.LEASE_S
         entries = store.begin_run(lease(owner, until=until), now, everything=True, alive=lambda pid: alive)
         return entries is not None
 
@@ -572,7 +622,7 @@ def test_one_living_process_at_a_time_works_on_the_spool(tmp_path: Path) -> None
     assert not begin(b"b")
     assert begin(b"b", alive=False), "the holder is dead"
     assert not begin(b"c")
-    assert begin(b"c", now=NOW + storage.LEASE_S), "the lease has ended"
+    assert begin(b"c", now=NOW + store_spool.LEASE_S), "the lease has ended"
     assert not begin(b"d", now=NOW), "a clock set back a little does not break a living holder's lease"
     assert begin(b"d", now=NOW - 1), "far longer than any lease: the clock was set back"
     store.end_run(b"x")
@@ -586,13 +636,28 @@ def test_not_before_and_backoff_are_on_disk(tmp_path: Path) -> None:
     for period in (1, 2):
         store.seal(sealed(period), NO_LIMITS)
     key = (PLAN.name, DAY_S)
-    store.postpone(key, NOW + 100, "rpc_unavailable", failed=True, everything=True)
+    store.postpone({key: NOW + 100}, "rpc_unavailable", failed=True, everything=True)
     again = DeviceStore(str(tmp_path / "d"))
     assert again.next_due() == NOW + 100
     assert again.begin_run(lease(), NOW + 99, everything=False, alive=lambda pid: True) == []
     assert [entry.attempts for entry in due(again)] == [1, 0]
-    again.postpone(key, NOW + 200, "come_back", failed=False)
+    again.postpone({key: NOW + 200}, "come_back", failed=False)
     assert due(again)[0].attempts == 0
+
+
+def test_several_reports_are_put_off_together_and_counted_one_by_one(tmp_path: Path) -> None:
+    store = DeviceStore(str(tmp_path / "d"))
+    for period in (1, 2, 3):
+        store.seal(sealed(period), NO_LIMITS)
+    first, second, _ = ((PLAN.name, period * DAY_S) for period in (1, 2, 3))
+    store.postpone({second: NOW + 9, first: NOW + 5}, "rpc_unavailable", failed=True, cause="why")
+    assert [(one.period_start, one.not_before) for one in store.waiting_reports()] == [
+        (DAY_S, NOW + 5),
+        (2 * DAY_S, NOW + 9),
+        (3 * DAY_S, NOW),
+    ]
+    assert [entry.attempts for entry in due(store)] == [1, 1, 0]
+    assert {k: v for k, v in store.counters().items() if k != "sealed"} == {"rpc_unavailable": 2, "why": 2}
 
 
 def test_opening_makes_no_second_identity(tmp_path: Path) -> None:

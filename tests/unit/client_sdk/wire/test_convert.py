@@ -25,6 +25,7 @@ from client_sdk.wire import (
     secagg_pb2,
     shapes,
 )
+from client_sdk.wire.checks import FieldError
 from client_sdk.wire.messages import (
     DeleteRequest,
     DeleteResponse,
@@ -204,6 +205,12 @@ def test_the_small_services_tables_too(wire_type: Any, shape: Any) -> None:
     assert set(wire_type.DESCRIPTOR.fields_by_name) == ours == set(shape.fields)
 
 
+def test_the_most_fields_of_a_message_by_itself_are_as_many_as_the_limit_says() -> None:
+    singles = [one.wire_type.DESCRIPTOR for one in vars(convert).values() if isinstance(one, envelopes.Single)]
+    most = max(len(descriptor.fields) for descriptor in singles)
+    assert (most, [d.name for d in singles if len(d.fields) == most]) == (5, ["GetPrivacyRequest"])
+
+
 def wire(message: Any, **changes: Any) -> bytes:
     """The bytes of a sample with some fields replaced, by the generated code alone."""
     fields = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)} | changes
@@ -329,7 +336,7 @@ def test_an_over_long_list_is_refused_before_it_is_read(case: str, name: str) ->
     shape = (dict(shapes.PARTICIPANT_SHAPES) | dict(shapes.COLLECTOR_SHAPES))[case]
     sample = next(x for x in (*PARTICIPANT, *COLLECTOR) if type(x) is shape.kind)
     fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)} | {name: Lazy()}
-    with pytest.raises(shapes.FieldError, match=rf"{name}: 50000000 .*at most"):
+    with pytest.raises(FieldError, match=rf"{name}: 50000000 .*at most"):
         shape.checked(SimpleNamespace(**fields))
 
 

@@ -33,11 +33,11 @@ def test_the_largest_messages_pass() -> None:
 @pytest.mark.parametrize("name", ["plan_hashes", "period_starts", "report_ids", "resent"])
 def test_one_report_too_many_is_refused(name: str) -> None:
     longer = {name: (*getattr(OFFER, name), getattr(OFFER, name)[0])}
-    with pytest.raises(WireError, match=f"{name}: 101 entries, at most 100|101 entries for 100"):
+    with pytest.raises(WireError, match=f"{name}: 101 entries, at most 100"):
         convert.deliver_request_to_wire(dataclasses.replace(OFFER, **longer))
     wire = direct_pb2.DeliverRequest.FromString(convert.deliver_request_to_wire(OFFER))
     getattr(wire.offer, name).append(getattr(OFFER, name)[0])
-    with pytest.raises(WireError, match="offer"):
+    with pytest.raises(WireError, match=rf"offer\.{name}: 101 entries, at most 100"):
         REQUEST(wire.SerializeToString())
 
 
