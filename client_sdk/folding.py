@@ -261,14 +261,8 @@ class _VectorLast(Last):
         self.seen, self.held = seen, self._read(_little_endian(numbers))
 
 
-class _VectorFirst(_VectorLast):
+class _VectorFirst(_VectorLast, _First):
     __slots__ = ()
-
-    def add(self, value: Reading, entropy: Entropy) -> None:  # noqa: ARG002 - every rule is called alike
-        reading = self._read(value)
-        if not self.seen:
-            self.held = reading
-            self.seen = 1
 
 
 class _VectorMean(_VectorLast):

@@ -36,14 +36,23 @@ class PeriodState:
     adders: metric name -> add(value, entropy), for callers that look each method up once.
     """
 
-    __slots__ = ("_folds", "adders", "plan")
+    __slots__ = ("_folds", "_slicers", "adders", "plan")
 
     def __init__(self, plan: Plan, period_start: int | None = None) -> None:
         self.plan = plan
         self._folds = {name: fold_of(metric, period_start) for name, metric in plan.metrics.items()}
+        self._slicers = {name: self._slicer(metric, period_start) for name, metric in plan.metrics.items()}
         self.adders: Mapping[str, Callable[[Reading, Entropy], None]] = MappingProxyType(
             {name: fold.add for name, fold in self._folds.items()}
         )
+
+    def _slicer(self, metric: Metric, period_start: int | None) -> Callable[[], Value] | None:
+        """What says the slice of a sliced number: what the other metric reports. An expired one tells none of it."""
+        if metric.slice_by is None:
+            return None
+        fold = self._folds[metric.slice_by]
+        expired = period_start is not None and metric.is_expired(period_start)
+        return (lambda: fold.default) if expired else fold.value
 
     def add(self, metric: str, value: Reading, entropy: Entropy) -> None:
         """Fold one reading in. Raises ValueRefusedError, and then nothing has changed.
@@ -59,9 +68,13 @@ class PeriodState:
     def values(self) -> dict[str, Value]:
         """What the readings became: one finite float or label per metric, defaults filled in, not clipped.
 
-        None where an optional metric has no reading.
+        None where an optional metric has no reading. Of a sliced number: (label, number).
         """
-        return {name: fold.value() for name, fold in self._folds.items()}
+        values: dict[str, Value] = {}
+        for name, fold in self._folds.items():
+            slicer, value = self._slicers[name], fold.value()
+            values[name] = value if slicer is None else cast("Value", (slicer(), value))
+        return values
 
     def dump(self) -> bytes:
         """The state as bytes. RAW DATA: the caller seals it before it touches a disk."""
@@ -94,11 +107,20 @@ class PeriodState:
 
 def clipped_values(plan: Plan, values: Mapping[str, Value]) -> dict[str, Value]:
     """What each metric's value counts as: a number cut to [lower, upper], a vector scaled to its clipping norm, a
-    category after `other`, None as None.
+    category after `other`, None as None, a sliced number as (category, number).
 
     This is the truth that estimates aim at. Raises ValueRefusedError for a value that no report can hold.
     """
-    return {name: _clipped(metric, values[name]) for name, metric in plan.metrics.items()}
+    clipped = {}
+    for name, metric in plan.metrics.items():
+        value = values[name]
+        if metric.slice_by is None:
+            clipped[name] = _clipped(metric, value)
+        else:
+            category, number = cast("tuple[Value, Value]", value)
+            pair = _clipped(plan.metrics[metric.slice_by], category), _clipped(metric, number)
+            clipped[name] = cast("Value", pair)
+    return clipped
 
 
 def _clipped(metric: Metric, value: Value) -> Value:

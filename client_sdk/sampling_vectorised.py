@@ -64,6 +64,19 @@ class Keystream:
         return np.frombuffer(self(count * width), f"<u{width}")
 
 
+def in_blocks(
+    draw: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], given: npt.NDArray[Any], out: npt.NDArray[Any], rows: int
+) -> npt.NDArray[Any]:
+    """`out`, filled by `draw` of `rows` rows of `given` at a time.
+
+    In arrays of any size every pass would cost fresh pages of memory.
+    """
+    for start in range(0, len(given), rows):
+        part = slice(start, start + rows)
+        out[part] = draw(given[part])
+    return out
+
+
 def uniform_below_many(n: int, count: int, stream: Keystream) -> npt.NDArray[np.int64]:
     """`count` integers uniform over 0 .. n-1, n <= 2^31: Lemire's multiplication with exact rejection.
 

@@ -29,14 +29,15 @@ Entropy = Callable[[int], bytes]
 Vector = list[int]
 """A report's or a total's integers, `Mechanism.length` of them."""
 
-Value = float | int | str | Sequence[float] | None
+Value = float | int | str | Sequence[float] | tuple["str | None", "float | int | None"] | None
 """A reading as the host gives it: a number, a category's name, a vector; None only where the metric is optional: no
-reading."""
+reading. Of a sliced number: (the category, the number)."""
 
 
-Answer = Literal["counts", "mean", "optional_mean", "quantiles", "vector"]
+Answer = Literal["counts", "mean", "optional_mean", "slices", "quantiles", "vector"]
 """counts: one per label, add up over versions. mean: one row. optional_mean: the mean over the devices that had a
-reading, and how many had. quantiles: one row per asked quantile. vector: a mean per coordinate."""
+reading, and how many had. slices: both for each slice. quantiles: one row per asked quantile. vector: a mean per
+coordinate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,12 @@ def normal_quantile(level: float, rows: int = 1) -> float:
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie strictly between 0 and 1, not {level}")
     return -NormalDist().inv_cdf((1.0 - level) / (2.0 * max(rows, 1)))
+
+
+def check_total(length: int, total: Sequence[int], contributors: int) -> None:
+    """ValueError unless this can be the sum of so many reports of `length` elements."""
+    if len(total) != length or contributors < 0:
+        raise ValueError(f"expected {length} totals and a count of contributors, got {len(total)}, {contributors}")
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ to the declared `other`, or is refused where there is none, so that what is sent
 No reading at all (None) is the label `absent`, a category like any other, where the metric is optional, and refused
 elsewhere.
 A mechanism adds three things to this: `perturb_code` (one report, standard library alone), `perturb_codes` (many,
-numpy, as compact answers) with `total_of` (their sum, for whoever holds reports unmasked), and `p`, `q`.
+numpy, as compact answers), and `p`, `q`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from client_sdk.accounting.loss import PrivacyLoss
 from client_sdk.errors import PlanError, RefusalReason, ValueRefusedError
-from client_sdk.mechanisms import Answer, Entropy, Value, Vector
+from client_sdk.mechanisms import Answer, Entropy, Value, Vector, check_total
 from client_sdk.mechanisms.parameters import as_decimal, epsilon_problems
 from client_sdk.mechanisms.pure import CountEstimate, pure_estimate
 from client_sdk.sampling_vectorised import Keystream
@@ -137,14 +137,15 @@ class CategoricalMechanism(ABC):
 
     @abstractmethod
     def perturb_codes(self, codes: npt.NDArray[np.integer], entropy: Entropy) -> npt.NDArray[Any]:
-        """n places (integers in 0 .. k-1) -> n answers in the mechanism's compact form, for `rows` and `total_of`.
+        """n places (integers in 0 .. k-1) -> n answers in compact form, for `rows` and `total_of`.
 
+        Compact: the place of a report's only 1, shape (n,), or its bits in bytes, shape (n, length).
         ValueRefusedError for another type or a place out of range, before any entropy is drawn.
         """
 
-    @abstractmethod
     def rows(self, answers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         """Compact answers -> reports as they are masked, shape (n, length)."""
+        return answers if answers.ndim == 2 else one_hot(answers, self.length)
 
     def perturb(self, value: Value, entropy: Entropy) -> Vector:
         """One category -> `length` bits. ValueRefusedError before any entropy is drawn."""
@@ -173,24 +174,11 @@ class CategoricalMechanism(ABC):
             raise ValueRefusedError("", RefusalReason.UNKNOWN_CATEGORY)
         return self._codes[self.other]
 
-    def checked_codes(
-        self, codes: npt.NDArray[np.integer], entropy: Entropy
-    ) -> tuple[npt.NDArray[np.int64], Keystream]:
-        """Codes that all lie in 0 .. k-1, and the stream to draw from. Raises ValueRefusedError first."""
-        import numpy as np
-
-        codes = np.asarray(codes)
-        if codes.ndim != 1 or codes.dtype.kind not in "iu":
-            raise ValueRefusedError("", RefusalReason.WRONG_TYPE)
-        if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < self.k:
-            raise ValueRefusedError("", RefusalReason.UNKNOWN_CATEGORY)
-        return codes.astype(np.int64, copy=False), Keystream(entropy)
-
     # --- collector ------------------------------------------------------------------------------------
 
-    @abstractmethod
     def total_of(self, answers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Compact answers -> the sum of their reports, shape (length,): what masks would have left."""
+        return column_sums(answers) if answers.ndim == 2 else counted(answers, self.length)
 
     def supports(self, total: Sequence[int], contributors: int) -> Sequence[int]:  # noqa: ARG002 - Hadamard needs it
         """A total's cells -> how many reports support each label; the cells themselves unless a mechanism says."""
@@ -198,10 +186,7 @@ class CategoricalMechanism(ABC):
 
     def estimate(self, total: Sequence[int], contributors: int) -> CountEstimate:
         """Summed cells of n reports -> k counts, unbiased, never clipped: each may be negative."""
-        if len(total) != self.length or contributors < 0:
-            raise ValueError(
-                f"expected {self.length} totals and a count of contributors, got {len(total)}, {contributors}"
-            )
+        check_total(self.length, total, contributors)
         supports = [0] * self.k if contributors == 0 else self.supports(total, contributors)
         return pure_estimate(supports, contributors, self.p, self.q)
 
@@ -210,6 +195,34 @@ class CategoricalMechanism(ABC):
         if len(total) != self.length or not all(0 <= cell <= contributors for cell in total):
             return False
         return self.ones is None or sum(total) == contributors * self.ones
+
+
+def checked_codes(codes: npt.NDArray[np.integer], k: int, entropy: Entropy) -> tuple[npt.NDArray[np.int64], Keystream]:
+    """Codes that all lie in 0 .. k-1, and the stream to draw from. Raises ValueRefusedError first."""
+    import numpy as np
+
+    codes = np.asarray(codes)
+    if codes.ndim != 1 or codes.dtype.kind not in "iu":
+        raise ValueRefusedError("", RefusalReason.WRONG_TYPE)
+    if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < k:
+        raise ValueRefusedError("", RefusalReason.UNKNOWN_CATEGORY)
+    return codes.astype(np.int64, copy=False), Keystream(entropy)
+
+
+def one_hot(answers: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
+    """Places in 0 .. length-1, shape (n,) -> rows with a 1 there and else 0, shape (n, length)."""
+    import numpy as np
+
+    rows = np.zeros((answers.size, length), np.uint8)
+    rows.reshape(-1)[answers + np.arange(0, rows.size, length)] = 1
+    return rows
+
+
+def counted(answers: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    """How often each place was reported, shape (length,): the sum of their `one_hot` rows."""
+    import numpy as np
+
+    return np.bincount(answers, minlength=length).astype(np.int64)
 
 
 def column_sums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

@@ -85,16 +85,6 @@ def categorical(
     return CATEGORICAL[word](categories, epsilon, other, optional)
 
 
-def numeric(word: str, lower: Decimal, upper: Decimal, epsilon: Decimal, levels: int = LEVELS) -> NumericMechanism:
-    """The mechanism of a plan's word for a mean, or of `auto`. PlanError as in `categorical`."""
-    if word == AUTO:
-        OneBit(lower, upper, epsilon, levels)  # checks what the choice is made from
-        word = numeric_choice(epsilon, levels)
-    if word not in NUMERIC:
-        raise PlanError(f"mechanism: must be one of {AUTO}, {', '.join(NUMERIC)}, not {word!r}")
-    return NUMERIC[word](lower, upper, epsilon, levels)
-
-
 def numeric_costs(epsilon: Decimal, levels: int = LEVELS) -> dict[str, float]:
     """Word -> one report's worst-case variance, as if the range were [-1, 1]; simplest first."""
     return {word: float(cost) for word, cost in _exact_numeric_costs(epsilon, levels).items()}

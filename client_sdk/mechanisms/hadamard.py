@@ -20,10 +20,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.mechanisms import Entropy, Vector
-from client_sdk.mechanisms.categories import CategoricalMechanism
+from client_sdk.mechanisms.categories import CategoricalMechanism, checked_codes
 from client_sdk.mechanisms.parameters import ONE, share_numerator
 from client_sdk.sampling import bernoulli_2_64, uniform_below
-from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, uniform_below_many
+from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, in_blocks, uniform_below_many
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,36 +90,18 @@ class Hadamard(CategoricalMechanism):
         """n labels' places -> n reported places in 0 .. K-1, shape (n,). ValueRefusedError before any entropy."""
         import numpy as np
 
-        checked, stream = self.checked_codes(codes, entropy)
+        checked, stream = checked_codes(codes, self.k, entropy)
         answers = np.empty(checked.size, np.int64)
-        for start in range(0, checked.size, BLOCK):
-            part = slice(start, start + BLOCK)
-            answers[part] = self._answers(checked[part], stream)
-        return answers
+        return in_blocks(lambda part: self._answers(part, stream), checked, answers, BLOCK)
 
     def _answers(self, codes: npt.NDArray[np.int64], stream: Keystream) -> npt.NDArray[np.int64]:
-
         rows = codes + 1
         against = 1 - bernoulli_2_64_many(self.keep, codes.size, stream)
         answers = uniform_below_many(self.length, codes.size, stream)
         answers ^= (rows & -rows) * (parity(answers & rows) ^ against)
         return answers
 
-    def rows(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Reported places -> one-hot rows, shape (n, K)."""
-        import numpy as np
-
-        rows = np.zeros((answers.size, self.length), np.uint8)
-        rows.reshape(-1)[answers + np.arange(0, rows.size, self.length)] = 1
-        return rows
-
     # --- collector ------------------------------------------------------------------------------------
-
-    def total_of(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How often each place was reported, shape (K,)."""
-        import numpy as np
-
-        return np.bincount(answers, minlength=self.length).astype(np.int64)
 
     def supports(self, total: Sequence[int], contributors: int) -> Sequence[int]:  # noqa: ARG002 - all of them stand in total
         """How many reports support each label: half of (all + the label's row of the matrix times the total)."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from client_sdk.accounting.loss import PrivacyLoss
 from client_sdk.errors import PlanError
 from client_sdk.mechanisms import Entropy, Vector
-from client_sdk.mechanisms.categories import CategoricalMechanism
+from client_sdk.mechanisms.categories import CategoricalMechanism, checked_codes
 from client_sdk.mechanisms.parameters import ONE, as_decimal, epsilon_problems, share_numerator
 from client_sdk.sampling import bernoulli_2_64, uniform_below
 from client_sdk.sampling_vectorised import Keystream, uniform_below_many
@@ -62,7 +62,7 @@ class Memoized(CategoricalMechanism):
 
     def _prepare(self) -> None:
         inf = as_decimal("epsilon_inf", self.epsilon_inf)
-        problems = [f"epsilon_inf{line[7:]}" for line in epsilon_problems(inf)]
+        problems = epsilon_problems(inf, "epsilon_inf")
         if not problems and inf <= self.epsilon:
             problems = [
                 f"epsilon_inf: must lie above epsilon ({self.epsilon}), which one report alone loses, not {inf}"
@@ -115,14 +115,10 @@ class Memoized(CategoricalMechanism):
 
     @property
     @abstractmethod
-    def change_ratio(self) -> Fraction:
-        """Largest ratio that one report can tell two permanent answers apart by; of r reports its r-th power."""
-
-    @property
     def change(self) -> float:
-        """The same as an epsilon: what each report may tell of whether the value is the one of an earlier report."""
-        ratio = self.change_ratio
-        return log(ratio.numerator) - log(ratio.denominator)
+        """The epsilon by which one report can tell two permanent answers apart: whether the value is the one of an
+        earlier report. Of r reports r times that. Never as a ratio: that of many labels has more digits than memory.
+        """
 
     # --- device ---------------------------------------------------------------------------------------
 
@@ -192,10 +188,10 @@ class MemoizedResponse(Memoized):
         return (p1 * odds + (self.k - 1) * q1) / (p1 + q1 * (odds + self.k - 2))
 
     @property
-    def change_ratio(self) -> Fraction:
-        """p2 / q2."""
+    def change(self) -> float:
+        """ln(p2 / q2)."""
         _, _, p2, q2 = self._rounds
-        return p2 / q2
+        return log_of(p2 / q2)
 
     # --- device ---
 
@@ -210,22 +206,8 @@ class MemoizedResponse(Memoized):
 
     def perturb_codes(self, codes: npt.NDArray[np.integer], entropy: Entropy) -> npt.NDArray[np.int64]:
         """n places -> n reported places, shape (n,), both rounds afresh."""
-        checked, stream = self.checked_codes(codes, entropy)
+        checked, stream = checked_codes(codes, self.k, entropy)
         return _named_many(_named_many(checked, self.k, self.first, stream), self.k, self.second, stream)
-
-    def rows(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """One-hot, shape (n, k)."""
-        import numpy as np
-
-        rows = np.zeros((answers.size, self.k), np.uint8)
-        rows[np.arange(answers.size), answers] = 1
-        return rows
-
-    def total_of(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How often each place was reported, shape (k,)."""
-        import numpy as np
-
-        return np.bincount(answers, minlength=self.k).astype(np.int64)
 
 
 def memoized(
@@ -246,6 +228,11 @@ def memoized(
     from client_sdk.mechanisms.memoized_unary import MemoizedUnary
 
     return MemoizedUnary(*given)
+
+
+def log_of(ratio: Fraction) -> float:
+    """ln of a ratio whose terms may be too large for floats."""
+    return log(ratio.numerator) - log(ratio.denominator)
 
 
 def exact_digits() -> Context:

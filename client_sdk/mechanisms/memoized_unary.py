@@ -16,11 +16,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from client_sdk.mechanisms import Entropy, Vector
-from client_sdk.mechanisms.categories import column_sums
-from client_sdk.mechanisms.memoized import Memoized, Permanent, exact_digits, numerator
+from client_sdk.mechanisms.categories import checked_codes
+from client_sdk.mechanisms.memoized import Memoized, Permanent, exact_digits, log_of, numerator
 from client_sdk.mechanisms.parameters import ONE, share_numerator
 from client_sdk.sampling import bernoulli_2_64
-from client_sdk.sampling_vectorised import bernoulli_2_64_many
+from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, in_blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,10 +88,10 @@ class MemoizedUnary(Memoized):
         return bits_ratio(*self._rounds, reports=reports)
 
     @property
-    def change_ratio(self) -> Fraction:
-        """(p2 / q2)^k: two permanent answers may differ in every bit. Large: unary answers hide changes badly."""
+    def change(self) -> float:
+        """k ln(p2 / q2): two permanent answers may differ in every bit. Large: unary answers hide changes badly."""
         _, _, p2, q2 = self._rounds
-        return (p2 / q2) ** self.k
+        return self.k * log_of(p2 / q2)
 
     # --- device ---
 
@@ -111,24 +111,19 @@ class MemoizedUnary(Memoized):
         """n places -> bits, shape (n, k), both rounds afresh."""
         import numpy as np
 
-        checked, stream = self.checked_codes(codes, entropy)
+        checked, stream = checked_codes(codes, self.k, entropy)
         answers = np.empty((checked.size, self.k), np.uint8)
-        step = max(1, _BLOCK // self.k)
-        for start in range(0, checked.size, step):
-            part = checked[start : start + step]
-            bits = bernoulli_2_64_many(ONE - self.first, part.size * self.k, stream).reshape(part.size, self.k)
-            bits[np.arange(part.size), part] = bernoulli_2_64_many(ONE // 2, part.size, stream)
-            kept = bernoulli_2_64_many(self.second, part.size * self.k, stream).reshape(part.size, self.k)
-            answers[start : start + step] = bits == kept
-        return answers
+        return in_blocks(lambda part: self._answers(part, stream), checked, answers, max(1, _BLOCK // self.k))
 
-    def rows(self, answers: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """The bits themselves, shape (n, k)."""
-        return answers
+    def _answers(self, codes: npt.NDArray[np.int64], stream: Keystream) -> npt.NDArray[np.bool_]:
+        import numpy as np
 
-    def total_of(self, answers: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """How often each bit was 1, shape (k,)."""
-        return column_sums(answers)
+        shape = codes.size, self.k
+        bits = bernoulli_2_64_many(ONE - self.first, codes.size * self.k, stream).reshape(shape)
+        bits[np.arange(codes.size), codes] = bernoulli_2_64_many(ONE // 2, codes.size, stream)
+        kept = bernoulli_2_64_many(self.second, codes.size * self.k, stream).reshape(shape)
+        answers: npt.NDArray[np.bool_] = bits == kept
+        return answers
 
 
 def bits_ratio(p1: Fraction, q1: Fraction, p2: Fraction, q2: Fraction, *, reports: int) -> Fraction:

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from client_sdk.accounting.loss import PrivacyLoss
 from client_sdk.errors import PlanError
-from client_sdk.mechanisms import Answer, Entropy, Estimate, Value, Vector
+from client_sdk.mechanisms import Answer, Entropy, Estimate, Value, Vector, check_total
 from client_sdk.mechanisms.lattice import LARGEST, Lattice, levels_problems, range_problems
 from client_sdk.mechanisms.parameters import as_decimal, epsilon_problems
-from client_sdk.sampling_vectorised import BLOCK, Keystream
+from client_sdk.sampling_vectorised import BLOCK, Keystream, in_blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,10 +201,7 @@ class NumericMechanism(ABC):
 
         Errors: see the module; each report is perturbed independently.
         """
-        if len(total) != self.length or contributors < 0:
-            raise ValueError(
-                f"expected {self.length} total and a count of contributors, got {len(total)}, {contributors}"
-            )
+        check_total(self.length, total, contributors)
         if contributors == 0:
             return Estimate.empty(1)
         position = self.law.position(int(total[0]), contributors)
@@ -222,14 +219,10 @@ class NumericMechanism(ABC):
         return contributors * self.law.lowest <= total[0] <= contributors * self.law.highest
 
 
-def in_blocks(
+def noisy_blocks(
     perturb: Callable[[npt.NDArray[np.int32]], npt.NDArray[np.int64]], points: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int64]:
-    """`perturb` over n points, a block at a time: in arrays of any size every pass would cost fresh pages of memory."""
+    """`perturb` over n points, a block at a time."""
     import numpy as np
 
-    noisy = np.empty(points.size, np.int64)
-    for start in range(0, points.size, BLOCK):
-        part = slice(start, start + BLOCK)
-        noisy[part] = perturb(points[part])
-    return noisy
+    return in_blocks(perturb, points, np.empty(points.size, np.int64), BLOCK)

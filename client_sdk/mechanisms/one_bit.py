@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from client_sdk.mechanisms import Entropy
 from client_sdk.mechanisms.lattice import Lattice
-from client_sdk.mechanisms.numeric import NumericMechanism, OutputLaw, in_blocks
+from client_sdk.mechanisms.numeric import NumericMechanism, OutputLaw, noisy_blocks
 from client_sdk.mechanisms.parameters import ONE, share_numerator
 from client_sdk.sampling import bernoulli_2_64
 from client_sdk.sampling_vectorised import Keystream
@@ -74,4 +74,4 @@ class OneBit(NumericMechanism):
         """n bits, each kept or turned around, shape (n,)."""
         import numpy as np
 
-        return in_blocks(lambda part: part ^ (stream.words(part.size, 8) >= np.uint64(self.keep)), points)
+        return noisy_blocks(lambda part: part ^ (stream.words(part.size, 8) >= np.uint64(self.keep)), points)

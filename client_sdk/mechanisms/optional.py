@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from client_sdk.accounting.loss import PrivacyLoss
 from client_sdk.errors import PlanError
-from client_sdk.mechanisms import Answer, Entropy, Estimate, Value, Vector
+from client_sdk.mechanisms import Answer, Entropy, Estimate, Value, Vector, check_total
 from client_sdk.mechanisms.numeric import NumericMechanism
 from client_sdk.mechanisms.parameters import EPSILON_MIN, ONE, as_decimal, epsilon_problems, share_numerator
 from client_sdk.sampling import bernoulli_2_64
@@ -79,7 +79,7 @@ class RatioEstimate(Estimate):
         mean, present = Estimate.interval_at(self, z, population=population)
         if mean is None:
             return (None, present)
-        ends = _fieller(z, *self.fieller[population])
+        ends = fieller_interval(z, *self.fieller[population])
         if ends is None:
             return (None, present)
         return (tuple(self.centre + self.unit * end for end in ends), present)  # type: ignore[return-value]
@@ -208,10 +208,7 @@ class OptionalNumber:
 
     def parts(self, total: Sequence[int], contributors: int) -> RatioParts:
         """What the total adds to a mean over several plan versions; see `ratio_of`."""
-        if len(total) != self.length or contributors < 0:
-            raise ValueError(
-                f"expected {self.length} totals and a count of contributors, got {len(total)}, {contributors}"
-            )
+        check_total(self.length, total, contributors)
         lattice, law, n, p = self.inner.lattice, self.inner.law, contributors, Fraction(self.keep, ONE)
         ends = (lattice.low, lattice.low + lattice.width)
         if n == 0:
@@ -295,7 +292,7 @@ def _about(
     return 0.0, float(variance), float(covariance), float(count), float(count_variance)
 
 
-def _fieller(
+def fieller_interval(
     z: float, excess: float, variance: float, covariance: float, count: float, count_variance: float
 ) -> tuple[float, float] | None:
     """{x: (excess - x count)^2 <= z^2 (variance - 2 x covariance + x^2 count_variance)}; None where unbounded."""

@@ -19,11 +19,11 @@ ONE = 1 << 64
 """Probability one, in the integers that finite choices are drawn with."""
 
 
-def epsilon_problems(epsilon: Decimal) -> list[str]:
+def epsilon_problems(epsilon: Decimal, field: str = "epsilon") -> list[str]:
     """Why this epsilon cannot be used (no line: it can)."""
     if epsilon.is_finite() and EPSILON_MIN <= epsilon <= EPSILON_MAX:
         return []
-    return [f"epsilon: must lie between 0.000001 and 40, not {epsilon}"]
+    return [f"{field}: must lie between 0.000001 and 40, not {epsilon}"]
 
 
 def as_decimal(field: str, number: Decimal | int) -> Decimal:

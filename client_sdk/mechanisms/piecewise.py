@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from client_sdk.mechanisms import Entropy
-from client_sdk.mechanisms.numeric import NumericMechanism, OutputLaw, in_blocks
+from client_sdk.mechanisms.numeric import NumericMechanism, OutputLaw, noisy_blocks
 from client_sdk.mechanisms.parameters import ONE, share_numerator
 from client_sdk.sampling import bernoulli_2_64, uniform_below
 from client_sdk.sampling_vectorised import Keystream, uniform_below_many
@@ -138,7 +138,7 @@ class Piecewise(NumericMechanism):
 
     def perturb_points(self, points: npt.NDArray[np.int32], stream: Keystream) -> npt.NDArray[np.int64]:
         """n points -> n outputs, shape (n,)."""
-        return in_blocks(lambda part: self.window.perturb_points(part, stream), points)
+        return noisy_blocks(lambda part: self.window.perturb_points(part, stream), points)
 
 
 @lru_cache(maxsize=256)

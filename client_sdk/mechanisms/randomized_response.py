@@ -19,10 +19,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from client_sdk.mechanisms import Entropy, Vector
-from client_sdk.mechanisms.categories import CategoricalMechanism
+from client_sdk.mechanisms.categories import CategoricalMechanism, checked_codes
 from client_sdk.mechanisms.parameters import ONE, share_numerator
 from client_sdk.sampling import bernoulli_2_64, uniform_below
-from client_sdk.sampling_vectorised import Keystream, uniform_below_many
+from client_sdk.sampling_vectorised import Keystream, in_blocks, uniform_below_many
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,12 +84,9 @@ class RandomizedResponse(CategoricalMechanism):
         """n places -> n reported places, shape (n,). ValueRefusedError before any entropy is drawn."""
         import numpy as np
 
-        checked, stream = self.checked_codes(codes, entropy)
+        checked, stream = checked_codes(codes, self.k, entropy)
         answers = np.empty(checked.size, np.int64)
-        for start in range(0, checked.size, BLOCK):
-            part = slice(start, start + BLOCK)
-            answers[part] = self._answers(checked[part], stream)
-        return answers
+        return in_blocks(lambda part: self._answers(part, stream), checked, answers, BLOCK)
 
     def _answers(self, codes: npt.NDArray[np.int64], stream: Keystream) -> npt.NDArray[np.int64]:
         """code + a step, modulo k: 0 with keep / 2^64, else uniform over 1 .. k-1."""
@@ -101,19 +98,3 @@ class RandomizedResponse(CategoricalMechanism):
         steps += codes
         steps -= self.k * (steps >= self.k)
         return steps
-
-    def rows(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Reported places -> one-hot rows, shape (n, k)."""
-        import numpy as np
-
-        rows = np.zeros((answers.size, self.k), np.uint8)
-        rows.reshape(-1)[answers + np.arange(0, rows.size, self.k)] = 1
-        return rows
-
-    # --- collector ------------------------------------------------------------------------------------
-
-    def total_of(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How often each place was reported, shape (k,)."""
-        import numpy as np
-
-        return np.bincount(answers, minlength=self.k).astype(np.int64)

@@ -22,12 +22,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from client_sdk.accounting.loss import PrivacyLoss
-from client_sdk.errors import PlanError, RefusalReason, ValueRefusedError
-from client_sdk.mechanisms import Answer, Entropy, Estimate, Vector
+from client_sdk.errors import PlanError
+from client_sdk.mechanisms import Answer, Entropy, Estimate, Vector, check_total
+from client_sdk.mechanisms.categories import checked_codes, counted, one_hot
 from client_sdk.mechanisms.parameters import ONE, as_decimal, epsilon_problems, share_numerator
 from client_sdk.mechanisms.smoothing import Shares, WindowLaw, smoothed_shares
 from client_sdk.sampling import bernoulli_2_64, uniform_below
-from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, uniform_below_many
+from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, in_blocks, uniform_below_many
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,17 +137,9 @@ class SquareWave:
         """n places -> n cells, shape (n,). ValueRefusedError before any entropy is drawn."""
         import numpy as np
 
-        codes = np.asarray(codes)
-        if codes.ndim != 1 or codes.dtype.kind not in "iu":
-            raise ValueRefusedError("", RefusalReason.WRONG_TYPE)
-        if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < self.k:
-            raise ValueRefusedError("", RefusalReason.UNKNOWN_CATEGORY)
-        stream = Keystream(entropy)
-        answers = np.empty(codes.size, np.int64)
-        for start in range(0, codes.size, BLOCK):
-            part = slice(start, start + BLOCK)
-            answers[part] = self._answers(codes[part], stream)
-        return answers
+        checked, stream = checked_codes(codes, self.k, entropy)
+        answers = np.empty(checked.size, np.int64)
+        return in_blocks(lambda part: self._answers(part, stream), checked, answers, BLOCK)
 
     def _answers(self, codes: npt.NDArray[np.integer], stream: Keystream) -> npt.NDArray[np.int64]:
         import numpy as np
@@ -159,19 +152,13 @@ class SquareWave:
 
     def rows(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Cells -> one-hot rows, shape (n, d + 2b)."""
-        import numpy as np
-
-        rows = np.zeros((answers.size, self.length), np.uint8)
-        rows.reshape(-1)[answers + np.arange(0, rows.size, self.length)] = 1
-        return rows
+        return one_hot(answers, self.length)
 
     # --- collector ------------------------------------------------------------------------------------
 
     def total_of(self, answers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """How often each cell was reported, shape (d + 2b,)."""
-        import numpy as np
-
-        return np.bincount(answers, minlength=self.length).astype(np.int64)
+        return counted(answers, self.length)
 
     def is_plausible(self, total: Sequence[int], contributors: int) -> bool:
         """Cells between 0 and n that add up to n."""
@@ -180,10 +167,7 @@ class SquareWave:
 
     def estimate(self, total: Sequence[int], contributors: int) -> Estimate:
         """Summed cells of n reports -> d smoothed counts that add up to n."""
-        if len(total) != self.length or contributors < 0:
-            raise ValueError(
-                f"expected {self.length} totals and a count of contributors, got {len(total)}, {contributors}"
-            )
+        check_total(self.length, total, contributors)
         if contributors == 0:
             return Estimate.empty(self.k)
         import numpy as np

@@ -23,11 +23,11 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from client_sdk.mechanisms import Entropy, Vector
-from client_sdk.mechanisms.categories import CategoricalMechanism, column_sums
+from client_sdk.mechanisms.categories import CategoricalMechanism, checked_codes
 from client_sdk.mechanisms.parameters import ONE, share_numerator
 from client_sdk.mechanisms.pure import exact_mean_squared_error
 from client_sdk.sampling import bernoulli_2_64, uniform_below
-from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, uniform_below_many
+from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, in_blocks, uniform_below_many
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,13 +125,9 @@ class SubsetSelection(CategoricalMechanism):
         """n places -> bits, shape (n, k). ValueRefusedError before any entropy is drawn."""
         import numpy as np
 
-        checked, stream = self.checked_codes(codes, entropy)
+        checked, stream = checked_codes(codes, self.k, entropy)
         answers = np.empty((checked.size, self.k), np.uint8)
-        step = max(1, BLOCK // self.k)
-        for start in range(0, checked.size, step):
-            part = slice(start, start + step)
-            answers[part] = self._answers(checked[part], stream)
-        return answers
+        return in_blocks(lambda part: self._answers(part, stream), checked, answers, max(1, BLOCK // self.k))
 
     def _answers(self, codes: npt.NDArray[np.int64], stream: Keystream) -> npt.NDArray[np.uint8]:
         """Others' places first, 0 .. k-2; then the own label's place there is moved to the last label."""
@@ -145,16 +141,6 @@ class SubsetSelection(CategoricalMechanism):
         bits[:, -1] = bits[every, np.minimum(codes, self.k - 2)]
         bits[every, codes] = own
         return bits
-
-    def rows(self, answers: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """The bits themselves, shape (n, k)."""
-        return answers
-
-    # --- collector ------------------------------------------------------------------------------------
-
-    def total_of(self, answers: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """How many sets hold each label, shape (k,)."""
-        return column_sums(answers)
 
 
 def choose_listed(places: int, sizes: npt.NDArray[np.int64], stream: Keystream) -> npt.NDArray[np.uint8]:

@@ -20,10 +20,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from client_sdk.mechanisms import Entropy, Vector
-from client_sdk.mechanisms.categories import CategoricalMechanism, column_sums
+from client_sdk.mechanisms.categories import CategoricalMechanism, checked_codes
 from client_sdk.mechanisms.parameters import ONE, share_numerator
 from client_sdk.sampling import bernoulli_2_64
-from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many
+from client_sdk.sampling_vectorised import Keystream, bernoulli_2_64_many, in_blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,13 +95,9 @@ class _Unary(CategoricalMechanism):
         """n places -> bits, shape (n, k). ValueRefusedError before any entropy is drawn."""
         import numpy as np
 
-        checked, stream = self.checked_codes(codes, entropy)
+        checked, stream = checked_codes(codes, self.k, entropy)
         answers = np.empty((checked.size, self.k), np.uint8)
-        step = max(1, BLOCK // self.k)
-        for start in range(0, checked.size, step):
-            part = slice(start, start + step)
-            answers[part] = self._answers(checked[part], stream)
-        return answers
+        return in_blocks(lambda part: self._answers(part, stream), checked, answers, max(1, BLOCK // self.k))
 
     def _answers(self, codes: npt.NDArray[np.int64], stream: Keystream) -> npt.NDArray[np.uint8]:
         """Every bit as an other label's; then each row's own bit anew."""
@@ -110,16 +106,6 @@ class _Unary(CategoricalMechanism):
         bits = bernoulli_2_64_many(self.others, codes.size * self.k, stream).reshape(codes.size, self.k)
         bits[np.arange(codes.size), codes] = bernoulli_2_64_many(self.own, codes.size, stream)
         return bits
-
-    def rows(self, answers: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """The bits themselves, shape (n, k)."""
-        return answers
-
-    # --- collector ------------------------------------------------------------------------------------
-
-    def total_of(self, answers: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """How often each bit was 1, shape (k,)."""
-        return column_sums(answers)
 
 
 @dataclass(frozen=True)

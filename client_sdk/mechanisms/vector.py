@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from client_sdk.accounting.loss import PrivacyLoss
 from client_sdk.errors import PlanError
-from client_sdk.mechanisms import Answer, Entropy, Estimate, Value, Vector
+from client_sdk.mechanisms import Answer, Entropy, Estimate, Value, Vector, check_total
 from client_sdk.mechanisms.ball import Ball, Norm
 from client_sdk.mechanisms.lattice import LARGEST, SMALLEST, levels_problems
 from client_sdk.mechanisms.parameters import as_decimal, epsilon_problems
@@ -184,11 +184,11 @@ class VectorMechanism(ABC):
         """
         import numpy as np
 
-        if len(total) != self.length or contributors < 0:
-            raise ValueError(f"expected {self.length} totals and a count of contributors, got {len(total)}")
+        check_total(self.length, total, contributors)
         if contributors == 0:
             return Estimate.empty(self.length)
-        means = np.asarray(total, np.int64) / contributors
+        # as Python's integers: the totals of many rounds may need more than 64 bits
+        means = np.array([int(cell) / contributors for cell in total])
         unit, noise = float(self.unit), self.noise_variance + 0.25
         spread = np.maximum(self.levels**2 - means**2, 0.0)
         population = unit * np.sqrt((noise + spread) / contributors)

@@ -40,4 +40,9 @@ def verdict(width: float | None, tolerance: float, contributors: int) -> Verdict
     """Of one row. width: of its 95 % interval, None where it has no value or no interval."""
     if width is None or contributors < FEWEST:
         return "too few"
-    return "usable" if width <= tolerance * (1.0 + _ROUNDING) else "too noisy"
+    return "usable" if is_within(width, tolerance) else "too noisy"
+
+
+def is_within(width: float, tolerance: float) -> bool:
+    """Is an interval no wider than it may be, but for rounding?"""
+    return width <= tolerance * (1.0 + _ROUNDING)

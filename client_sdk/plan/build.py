@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from client_sdk.errors import PlanError
 from client_sdk.plan.exact import EXACT
 from client_sdk.plan.fields import Table
+from client_sdk.plan.slicing import build_sliced
 
 if TYPE_CHECKING:
     from client_sdk.mechanisms import Mechanism
     from client_sdk.mechanisms.numeric import NumericMechanism
-    from client_sdk.plan.model import VectorRules
+    from client_sdk.plan.model import Metric, VectorRules
 
 AUTO: Final = "auto"
 NUMBERS: Final = ("laplace", "one_bit", "piecewise", "hybrid")
@@ -35,9 +36,14 @@ MECHANISMS: Final[dict[str, tuple[str, ...]]] = {
 Fields = dict[str, Any]
 
 
-def build(table: Table, word: str, fields: Fields) -> Mechanism | None:
-    """The mechanism of a metric whose fields have been read; None, with problems noted, where it cannot work."""
+def build(table: Table, word: str, fields: Fields, by: Metric | None = None) -> Mechanism | None:
+    """The mechanism of a metric whose fields have been read; None, with problems noted, where it cannot work.
+
+    by: what it is sliced by.
+    """
     try:
+        if by is not None:
+            return build_sliced(word, fields, by)
         if fields["kind"] == "categorical":
             return _categorical(word, fields)
         if fields["kind"] == "numeric":
@@ -108,7 +114,9 @@ def numeric_word(word: str, epsilon: Decimal) -> str:
 
 
 def number(word: str, lower: Decimal, upper: Decimal, epsilon: Decimal, levels: int) -> NumericMechanism:
-    """The mechanism for a mean that a plan calls `word`. PlanError for parameters that cannot work."""
+    """The mechanism for a mean that a plan calls `word`. PlanError for another word or parameters that cannot work."""
+    if word not in NUMBERS:
+        raise PlanError(f"mechanism: must be one of {', '.join(NUMBERS)}, not {word!r}")
     if word == "one_bit":
         from client_sdk.mechanisms.one_bit import OneBit
 

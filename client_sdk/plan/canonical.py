@@ -4,8 +4,8 @@ JSON in UTF-8 with sorted keys and no blanks; only `"` and `\\` are escaped (lab
 The order of categories is kept, the order of tables is not. Decimals are minimal strings ("1", "0.25"),
 durations and sizes integers. A field that equals its default is left out, and so is a table that is then
 empty: a field that a later version adds changes no hash of a plan that does not use it. `auto` stands as the
-mechanism that it came to; names that are gone stand sorted, for their order means nothing; bins of equal width
-stand as ends and number, however they were written.
+mechanism that it came to, and a sliced number's levels always stand; names that are gone stand sorted, for their order
+means nothing; bins of equal width stand as ends and number, however they were written.
 """
 
 from __future__ import annotations
@@ -163,6 +163,8 @@ def _metric(metric: Metric) -> _Fields:
     }
     own = {"categorical": _labels, "vector": _vector}.get(metric.kind, _numbers)
     more, more_default = own(metric)
+    if metric.slice_by is not None:  # mechanism and levels may have been chosen: they stand as what that came to
+        more, default["mechanism"], more_default["levels"] = more | {"slice_by": metric.slice_by}, None, None
     if metric.memo is not None:
         more, more_default = more | _memo(metric), more_default | _memo_defaults(metric)
     return _without(fields | more, default | more_default)

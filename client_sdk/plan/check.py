@@ -16,6 +16,7 @@ from client_sdk.accounting.budget import format_micro
 from client_sdk.accounting.loss import RELATION
 from client_sdk.plan.canonical import minimal
 from client_sdk.plan.check_memoize import MemoCheck, check_memo, memo_warnings
+from client_sdk.plan.check_slices import SlicedCheck, check_sliced
 from client_sdk.plan.defaults import rolling_24h_micro
 from client_sdk.plan.model import Metric, Plan, VectorRules
 from client_sdk.plan.prices import Choice, ExpectedError, choices, expected_error, usable_from
@@ -57,6 +58,7 @@ class MetricCheck:
     choices: tuple[Choice, ...]
     vector: VectorCheck | None = None
     memo: MemoCheck | None = None
+    sliced: SlicedCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ def _check_metric(plan: Plan, metric: Metric) -> MetricCheck:
         choices=choices(metric),
         vector=None if metric.vector is None else _check_vector(metric, metric.vector),
         memo=None if metric.memo is None else check_memo(metric, metric.memo),
+        sliced=None if metric.slice_by is None else check_sliced(metric, plan.metrics[metric.slice_by]),
     )
 
 
@@ -249,6 +252,8 @@ def _default(metric: Metric) -> str:
 
 def _why(metric: Metric) -> str:
     k = len(metric.mechanism.labels)
+    if metric.slice_by is not None:
+        return "least expected error of a slice's mean"
     if metric.kind == "numeric":
         return "least variance for the reading where it is largest"
     if metric.kind == "quantiles" and not metric.optional:
@@ -307,6 +312,9 @@ def _delivery_warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
             )
 
 
+_TOUCHED = "less than the reports that a window of 24 hours can touch: some periods will go without a report"
+
+
 def _budget_warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
     cost, budget = plan.report_micro_epsilon, plan.budget
     if budget.lifetime_micro < cost:
@@ -317,13 +325,16 @@ def _budget_warnings(plan: Plan, check: PlanCheck) -> Iterator[str]:
     if budget.rolling_24h_micro < cost:
         yield f"budget.rolling_24h: less than one report ({check.epsilon_report}): nothing is ever sent"
     elif budget.rolling_24h_micro < rolling_24h_micro(plan.period_s, cost):
-        yield (
-            "budget.rolling_24h: less than the reports that a window of 24 hours can touch: "
-            "some periods will go without a report"
-        )
+        yield f"budget.rolling_24h: {_TOUCHED}"
     for field, limit in (("lifetime", budget.lifetime_micro_rho), ("rolling_24h", budget.rolling_24h_micro_rho)):
         if limit is not None and limit < plan.report_micro_rho:
             yield f"budget.{field}_rho: less than one report ({check.rho_report}): nothing is ever sent"
+        elif (
+            field == "rolling_24h"
+            and limit is not None
+            and limit < rolling_24h_micro(plan.period_s, plan.report_micro_rho)
+        ):
+            yield f"budget.{field}_rho: {_TOUCHED}"
     days = check.stops_after_days
     if days is not None and days < 30:
         by_rho = plan.lifetime_reports < plan.reports_within(budget.lifetime_micro)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from client_sdk.mechanisms.verdict import RULE
 from client_sdk.plan.check import FLEET_SIZES, MetricCheck, PlanCheck, VectorCheck
 from client_sdk.plan.check_memoize import MemoCheck
+from client_sdk.plan.check_slices import SlicedCheck
 from client_sdk.plan.prices import REFERENCE, Choice, ExpectedError
 
 
@@ -28,16 +29,17 @@ def format_check(check: PlanCheck) -> str:
         *aligned(_metric_rows(check)),
         *(_vector(m.name, m.vector) for m in check.metrics if m.vector is not None),
         *(_memo(m.name, m.memo) for m in check.metrics if m.memo is not None),
+        *(_slices(m.name, m.sliced) for m in check.metrics if m.sliced is not None),
         *([] if check.sample_metrics is None else [_sampled(check)]),
         "",
-        "standard error to expect, by contributors (a mean, of a coordinate too, or a quantile in its unit and percent "
-        "of the range; "
+        "standard error to expect, by contributors (a mean, of a coordinate or a slice too, or a quantile in its unit "
+        "and percent of the range; "
         "a count in devices and percent; of an optional metric's numbers, every second device with a reading)",
         *aligned(_error_rows(check)),
         f"  usable from: the fewest contributors; {RULE}; of a count, one of an equal share",
         "",
         f"standard error over {REFERENCE:,} contributors, by mechanism (* the plan's; of a mean, where it is largest; "
-        "of a quantile, its noise before it is widened to bins; optional as above)",
+        "of a quantile, its noise before it is widened to bins; sliced and optional as above)",
         *_choice_rows(check),
     ]
     if check.warnings:
@@ -85,6 +87,13 @@ def _memo(name: str, m: MemoCheck) -> str:
         f"{m.epsilon_inf}, of {m.max_distinct} values (no more are ever answered for) {m.epsilon_most} ({m.relation}); "
         f"charged by the number of reports alone, and never amplified by a sum; that the value changed, each report "
         f"can tell by {m.epsilon_change:.4g}, which adds up"
+    )
+
+
+def _slices(name: str, s: SlicedCheck) -> str:
+    return (
+        f"  {name}: sliced by {s.by}: one metric over {s.slices} slices x {s.levels + 1} points, {s.labels} labels in "
+        f"all; epsilon {s.epsilon} is of number and slice together, beside {s.by}'s own {s.epsilon_by}"
     )
 
 
@@ -151,7 +160,8 @@ def _choice(choice: Choice) -> str:
 
 def _auto(m: MetricCheck) -> str:
     # The word that a later release of this software comes to may be another one: another plan of the same text.
-    return f'  {m.name}: auto came to {m.mechanism}, the {m.why}; to keep it, write mechanism = "{m.mechanism}"'
+    levels = "" if m.sliced is None else f" and levels = {m.sliced.levels}"
+    return f'  {m.name}: auto came to {m.mechanism}, the {m.why}; to keep it, write mechanism = "{m.mechanism}"{levels}'
 
 
 def _sampled(check: PlanCheck) -> str:

@@ -184,7 +184,8 @@ def _changes(old: Plan, new: Plan) -> Iterator[str]:
     for name in sorted({*old.metrics, *new.metrics}):
         before, now = old.metrics.get(name), new.metrics.get(name)
         if before is None and now is not None:
-            yield f"metrics.{name}: new ({now.kind}, {now.mechanism.name}, epsilon {minimal(now.epsilon)})"
+            sliced = "" if now.slice_by is None else f" sliced by {now.slice_by}"
+            yield f"metrics.{name}: new ({now.kind}{sliced}, {now.mechanism.name}, epsilon {minimal(now.epsilon)})"
         elif now is None:
             yield f"metrics.{name}: removed"
         elif before is not None and before.kind == now.kind:
@@ -213,7 +214,10 @@ def _other_delivery(old: Plan, new: Plan) -> Iterator[str]:
 
 
 def _thinned(old: Plan, new: Plan) -> Iterator[str]:
-    """Where reports fit into the old version's 24 hours, but fewer than the new one counts on."""
+    """Where reports fit into the old version's 24 hours, but fewer than the new one counts on.
+
+    In epsilon alone: a limit in rho that grows is a break, and has no default that grows with the reports.
+    """
     cost, kept = new.report_micro_epsilon, old.budget.rolling_24h_micro
     needed = min(new.budget.rolling_24h_micro, rolling_24h_micro(new.period_s, cost))
     if new.name == old.name and cost <= kept < needed:
@@ -235,6 +239,8 @@ def _changed(before: Metric, now: Metric) -> Iterator[str]:
     if before.mechanism.name != now.mechanism.name:
         yield f"{where}.mechanism: {now.mechanism.name}, {before.mechanism.name} before"
     yield from _other_memory(before, now)
+    if now.slice_by is not None and before.levels != now.levels:
+        yield f"{where}.levels: {now.levels}, {before.levels} before; each version is decoded by itself, then added up"
     if before.expires != now.expires:
         yield f"{where}.expires: {now.expires or 'never'}, {before.expires or 'never'} before"
     if before.quantiles != now.quantiles or (now.kind == "quantiles" and before.edges != now.edges):

@@ -37,14 +37,14 @@ def too_much(metrics: object, max_length: int) -> str | None:
     bins = sum(_bins(table) for table in tables)
     if bins > MAX_BINS_IN_ALL:
         return f"{bins} bins over all metrics; a plan has at most {MAX_BINS_IN_ALL}; take fewer and wider ones"
-    length = bins + sum(_labels(table) for table in tables)
+    length = bins + sum(_labels(table) * _points(table, metrics) for table in tables)
     if length > max_length:
         return f"a report would have {length} elements or more; the limit is {max_length} elements"
     searches = len(set(_searches(tables)))
     if searches > MAX_SEARCHES:
         return (
-            f"{searches} different settings (epsilon, levels, presence_share) of {', '.join(SEARCHED)} numbers "
-            "and (epsilon, delta) of gaussian vectors; "
+            f"{searches} different settings (epsilon, levels, presence_share) of {', '.join(SEARCHED)} numbers, "
+            "(epsilon, levels, slice_by) of sliced ones and (epsilon, delta) of gaussian vectors; "
             f'a plan has at most {MAX_SEARCHES}; give metrics the same ones, or mechanism = "laplace"'
         )
     return None
@@ -69,6 +69,16 @@ def _labels(table: _Fields) -> int:
     return len(labels) if isinstance(labels, list) else 0
 
 
+def _points(table: _Fields, metrics: Mapping[str, object]) -> int:
+    """Elements for each that `_labels` counts: of a sliced number slices times points, two or more."""
+    by = table.get("slice_by")
+    if table.get("kind") != "numeric" or by is None:
+        return 1
+    slicer, levels = metrics.get(by) if isinstance(by, str) else None, table.get("levels")
+    slices = _labels(slicer) if isinstance(slicer, dict) and slicer.get("kind") == "categorical" else 1
+    return slices * (levels + 1 if type(levels) is int and levels > 0 else 2)
+
+
 def _searches(tables: Sequence[_Fields]) -> Iterator[tuple[object, ...]]:
     for table in tables:
         if table.get("kind") == "numeric" and table.get("mechanism") in SEARCHED:
@@ -76,6 +86,10 @@ def _searches(tables: Sequence[_Fields]) -> Iterator[tuple[object, ...]]:
             # others are refused before anything is looked for; a list could not even be put into a set
             if all(value is None or isinstance(value, (int, Decimal)) for value in settings):
                 yield settings
+        if table.get("kind") == "numeric" and "slice_by" in table:
+            choice = tuple(table.get(field) for field in ("epsilon", "levels", "optional", "mechanism", "slice_by"))
+            if all(value is None or isinstance(value, (int, Decimal, str)) for value in choice):
+                yield ("sliced", *choice)
         if table.get("kind") == "vector" and table.get("norm") == "l2":
             noise = tuple(table.get(field) for field in ("epsilon", "delta", "calibration"))
             if all(value is None or isinstance(value, (int, Decimal, str)) for value in noise):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -15,10 +16,12 @@ from client_sdk.plan.labels import label_list, read_labels
 from client_sdk.plan.memoize import charge_of, read_memoize
 from client_sdk.plan.model import Kind, Metric, OnDevice
 from client_sdk.plan.ranges import read_range
+from client_sdk.plan.slicing import FIELD, WORDS, is_sliced, read_slice
 from client_sdk.plan.vectors import read_vector
 
 if TYPE_CHECKING:
     from client_sdk.mechanisms.memoized import Memoized
+    from client_sdk.mechanisms.sliced import SlicedNumber
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 EPSILON_LOW, EPSILON_HIGH = Decimal("0.000001"), Decimal(40)
@@ -35,17 +38,18 @@ def read_metrics(metrics: Table) -> dict[str, Metric]:
     """Every metric that could be read, ordered by name; problems go to the table's list."""
     if not metrics.data and metrics.clean:
         metrics.problem("", "a plan needs at least one metric, a table [metrics.NAME]")
-    found = {}
-    for name in sorted(metrics.data):
+    found: dict[str, Metric] = {}
+    # what others are sliced by comes first
+    for name in sorted(metrics.data, key=lambda name: (is_sliced(metrics.data[name]), name)):
         table = metrics.table(name)
         if not METRIC_NAME.fullmatch(name):
             table.problem("", "a metric's name must be a small letter, then up to 62 of a-z, 0-9 and _")
         if not isinstance(metrics.data[name], dict):
             continue
-        metric = _metric(name, table)
+        metric = _metric(name, table, metrics.data, found)
         if metric is not None:
             found[name] = metric
-    return found
+    return {name: found[name] for name in sorted(found)}
 
 
 def read_choice(head: Table, metrics: object) -> tuple[int | None, tuple[str, ...]]:
@@ -82,7 +86,8 @@ def _sampled(head: Table, metrics: int) -> int:
     return 1
 
 
-def _metric(name: str, table: Table) -> Metric | None:
+def _metric(name: str, table: Table, declared: Iterable[str], found: Mapping[str, Metric]) -> Metric | None:
+    """declared: the names of all metrics; found: those that have been read, all that are not sliced among them."""
     kind = cast("Kind", table.choice("kind", MECHANISMS))
     # As a tuple: what stands there may be a list, which no dictionary can be asked for.
     if not table.clean and table.data.get("kind") not in tuple(MECHANISMS):
@@ -94,25 +99,30 @@ def _metric(name: str, table: Table) -> Metric | None:
         "on_device": _on_device(table, kind),
         "expires": table.day("expires"),
     }
+    sliced = FIELD in table.data
+    by = read_slice(table, kind, declared, found) if sliced else None
     if kind == "vector":
         word, special = read_vector(table)
     else:
-        word = _mechanism_word(table, kind)
-        common |= _presence(table, kind, common["epsilon"])
+        own = table.choice("mechanism", WORDS, default="auto") if sliced and kind == "numeric" else ""
+        word = own or _mechanism_word(table, kind)
+        common |= _presence(table, kind, common["epsilon"], sliced=sliced)
         optional = common["optional"]
         if kind == "categorical":
             special = read_labels(table, optional=optional)
         else:
-            special = read_range(table, kind, common["on_device"], optional=optional)
+            special = read_range(table, kind, common["on_device"], optional=optional, sliced=sliced)
     labels = len(special.get("categories", ())) + (special.get("other") is not None) + bool(common.get("optional"))
     memo = read_memoize(table, kind, word, common["epsilon"], labels)
     table.finish(later=LATER_FIELDS)
     if not table.clean:
         return None
     fields = common | special
-    built = build(table, word, fields | memo)
+    built = build(table, word, fields | memo, by)
     if built is None:
         return None
+    if by is not None:
+        fields |= {"slice_by": by.name, "levels": cast("SlicedNumber", built).levels}
     if memo:
         charge = charge_of(name, cast("Memoized", built))
         return Metric(**fields, mechanism=built, micro_epsilon=charge.dearest, memo=charge)
@@ -149,16 +159,17 @@ def _mechanism_word(table: Table, kind: Kind) -> str:
     return table.choice("mechanism", own, default=defaults.MECHANISM[kind])
 
 
-def _presence(table: Table, kind: Kind, epsilon: Decimal) -> dict[str, Any]:
+def _presence(table: Table, kind: Kind, epsilon: Decimal, *, sliced: bool) -> dict[str, Any]:
     """`optional` and, for a number, the part of epsilon that says whether there was a reading."""
     optional = table.flag("optional")
     if optional and table.take("default", "", optional=True) is not None:
         table.problem(
             "default", "an optional metric has none: it says that there was no reading; remove one of the two"
         )
-    if not (optional and kind == "numeric"):
+    if sliced or not (optional and kind == "numeric"):
         if table.take("presence_share", "", optional=True) is not None:
-            table.problem("presence_share", "belongs to a numeric metric with optional = true; remove it")
+            where = "a sliced number has none" if sliced else "belongs to a numeric metric with optional = true"
+            table.problem("presence_share", f"{where}; remove it")
         return {"optional": optional, "presence_share": None}
     share = table.decimal("presence_share", default=defaults.PRESENCE_SHARE)
     if not 0 < share < 1:

@@ -124,6 +124,8 @@ class Metric:
     chosen: the plan said `auto`; the mechanism is what that came to.
     memo: memoised metrics only (`mechanisms.memoized`): what its reports cost together; epsilon is then what one alone
     does, and micro_epsilon the most that any of them adds.
+    slice_by: of a sliced number (`mechanisms.sliced`), the categorical metric that says the slice; epsilon is then that
+    of number and slice together.
     expires: the day (UTC) from which on no period's readings of it are reported, None: never.
     """
 
@@ -148,6 +150,7 @@ class Metric:
     chosen: bool = False
     vector: VectorRules | None = None
     memo: MemoCharge | None = None
+    slice_by: str | None = None
 
     @property
     def losses(self) -> tuple[PrivacyLoss, ...]:

@@ -2,8 +2,9 @@
 
 Rules of this file: a metric's name and a label of a categorical metric mean the same in every version that has them.
 A later version that no longer has one lists it as removed, and so does every version after that; a removed name is
-in use never again. A metric keeps its kind and whether it tells values from absence, a histogram its bins, a vector
-its dimension; a label stays a category, stays the place for unknown ones, or stays the product's own for no reading.
+in use never again. A metric keeps its kind, whether it tells values from absence and what it is sliced by, a histogram
+its bins, a vector its dimension; a label stays a category, stays the place for unknown ones, or stays the product's own
+for no reading.
 One line for each field that breaks this, beginning with the field's name.
 What it does not do: find a rename. A label with another spelling is another label.
 """
@@ -42,6 +43,9 @@ def _broken_metric(before: Metric, now: Metric, version: int) -> Iterator[str]:
     where = f"metrics.{now.name}"
     if before.kind != now.kind:
         yield f"{where}.kind: {now.kind}, but {before.kind} in version {version}; another kind is another metric's name"
+    elif before.slice_by != now.slice_by:
+        old, new = (f"sliced by {metric.slice_by}" if metric.slice_by else "not sliced" for metric in (before, now))
+        yield f"{where}.slice_by: {new}, but {old} in version {version}: other sums; take a new metric name"
     elif before.mechanism.answer != now.mechanism.answer:
         yield (
             f"{where}.optional: a mean over all devices and one over those with a reading are two things (version "

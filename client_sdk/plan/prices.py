@@ -3,7 +3,8 @@
 Rules of this file: an error is what the mechanism's own `estimate` would print over so many contributors whose readings
 are a stated reference, for these contributors (not for a population): numbers in the middle of the range; categories
 and bins of equal shares; for quantiles, a hump with a long tail over the bins (`quantiles.reference_shares`); of an
-optional number or an optional metric's quantiles, every second device with a reading. Both tables of `plan check` have
+optional number or an optional metric's quantiles, every second device with a reading; of a sliced number, slices of one
+size. Both tables of `plan check` have
 the same reference. A row is usable by the rule of `mechanisms.verdict`, the one that reports use.
 What it does not do: know the readings. Where they are not like the reference, errors are not quite these.
 """
@@ -17,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from client_sdk.mechanisms import normal_quantile
-from client_sdk.mechanisms.verdict import FEWEST, count_tolerance, range_tolerance
+from client_sdk.mechanisms.verdict import FEWEST, count_tolerance, is_within, range_tolerance
 from client_sdk.plan.build import LABELS, NUMBERS, number, value_epsilon
 from client_sdk.plan.memoize import LAWS
 from client_sdk.plan.model import Metric
@@ -35,6 +36,9 @@ PRICED_BINS: Final = 512
 MOST: Final = 10**12
 """Contributors beyond which only bins make an interval wide."""
 
+RATIOS: Final = ("optional_mean", "slices")
+"""Answers of a mean and a count in turn; errors are the means'."""
+
 STEP: Final = 1.25
 """Between numbers of contributors that are tried: how wide whole bins are can change on the way."""
 
@@ -43,9 +47,9 @@ STEP: Final = 1.25
 class ExpectedError:
     """Standard error of one metric over `contributors` reports.
 
-    A mean, any coordinate's, or a quantile (the worst one asked): in the metric's unit, percent of the range.
-    Categories and bins: of one count, in devices, percent of the contributors. None where so few contributors give no
-    answer.
+    A mean (a coordinate's or slice's too) or a quantile (the worst one asked): in the metric's unit, percent of the
+    range. Categories and bins: of one count, in devices, percent of the contributors. None where so few contributors
+    give no answer.
     """
 
     contributors: int
@@ -81,7 +85,7 @@ def usable_from(metric: Metric) -> int | None:
     if metric.mechanism.answer == "quantiles":
         asked: Any = metric.mechanism
         return _usable_quantiles(asked, _tolerance(metric, REFERENCE))
-    at = REFERENCE if metric.mechanism.answer != "optional_mean" else REFERENCE**2  # where it surely has a mean
+    at = REFERENCE if metric.mechanism.answer not in RATIOS else REFERENCE**2  # where it surely has a mean
     return max(_usable_by(metric, _error(metric, at), at), _answered_from(metric))
 
 
@@ -98,7 +102,7 @@ def _usable_quantiles(asked: Any, tolerance: float) -> int | None:
 
     def is_usable(contributors: float) -> bool:
         clear = contributors / at * found.weight > CLEAR * math.sqrt(contributors / at) * found.weight_error
-        return clear and _widest(mechanism, found, math.sqrt(at / contributors)) <= tolerance * (1 + 1e-9)
+        return clear and is_within(_widest(mechanism, found, math.sqrt(at / contributors)), tolerance)
 
     if not is_usable(MOST):
         return None
@@ -155,7 +159,7 @@ def _mechanism_error(mechanism: Any, contributors: int) -> float | None:
         return math.sqrt(contributors * _count_cost(inner))
     priced = _priced(mechanism)
     estimate = priced.estimate(_typical_total(priced, contributors), contributors)
-    error = _worst(estimate.standard_errors[: 1 if mechanism.answer == "optional_mean" else None])
+    error = _worst(estimate.standard_errors[:: 2 if mechanism.answer in RATIOS else 1])
     spread: float = priced.inner.k / inner.k if mechanism.answer == "counts" else 1.0  # a smoothed count's is even
     return None if error is None else error * spread
 
@@ -203,7 +207,7 @@ def _typical_total(mechanism: Any, contributors: int) -> list[int]:
     if mechanism.answer == "optional_mean":
         return [round(contributors * mechanism.inner.law.centre), (contributors + 1) // 2]
     inner = mechanism.inner
-    shares = [1.0 / inner.k] * inner.k
+    shares = _middle_pairs(mechanism) if mechanism.answer == "slices" else [1.0 / inner.k] * inner.k
     if mechanism.answer == "quantiles":
         from client_sdk.mechanisms.quantiles import reference_shares
 
@@ -211,6 +215,16 @@ def _typical_total(mechanism: Any, contributors: int) -> list[int]:
         present = 0.5 if inner.k > bins else 1.0
         shares = [*(present * share for share in reference_shares(bins)), *[1.0 - present] * (inner.k - bins)]
     return _whole(_expected_cells(inner, shares), contributors)
+
+
+def _middle_pairs(mechanism: Any) -> list[float]:
+    """Of a sliced number in the middle of its range: on the point there, or half of them on either side; of an optional
+    one, every second device with a reading.
+    """
+    present, points = 0.5 if mechanism.optional else 1.0, mechanism.points
+    middle = [float(abs(2 * point - mechanism.levels) <= 1) for point in range(points)]
+    pairs = [present * one / sum(middle) / len(mechanism.slices) for one in middle] * len(mechanism.slices)
+    return [*pairs, *[1.0 - present] * (mechanism.inner.k - len(pairs))]
 
 
 def _expected_cells(inner: Any, shares: Sequence[float]) -> list[float]:
@@ -241,14 +255,18 @@ def _whole(chances: list[float], contributors: int) -> list[int]:
 
 
 def _answered_from(metric: Metric) -> int:
-    """How many contributors an optional number needs before it has a mean; 1 for all others."""
-    if metric.mechanism.answer != "optional_mean":
+    """How many contributors an optional or a sliced number needs before it has a mean; 1 for all others."""
+    if metric.mechanism.answer not in RATIOS:
         return 1
     from client_sdk.mechanisms.optional import CLEAR_ERRORS
 
     mechanism: Any = metric.mechanism
     parts = mechanism.parts(_typical_total(mechanism, REFERENCE), REFERENCE)
-    return math.ceil(REFERENCE * CLEAR_ERRORS**2 * float(parts.count_variance) / float(parts.count) ** 2)
+    if metric.slice_by is None:
+        count, variance = float(parts.count), float(parts.count_variance)
+    else:  # the worst of slices that are alike but for the rounding of the total
+        count, variance = min(float(one.count) for one in parts), max(one.noise[2] for one in parts)
+    return math.ceil(REFERENCE * CLEAR_ERRORS**2 * variance / count**2)
 
 
 # --- what else there is -----------------------------------------------------------------------------
@@ -263,6 +281,8 @@ def choices(metric: Metric) -> tuple[Choice, ...]:
 def _candidates(metric: Metric) -> Iterator[tuple[str, float | None]]:
     if metric.kind == "vector":  # another mechanism would clip to another norm
         yield metric.mechanism.name, _error(metric, REFERENCE)
+    elif metric.slice_by is not None:
+        yield from _sliced(metric)
     elif metric.kind == "numeric":
         yield from _numbers(metric)
     elif metric.kind == "categorical":
@@ -289,6 +309,18 @@ def _numbers(metric: Metric) -> Iterator[tuple[str, float | None]]:
             yield word, _mechanism_error(OptionalNumber(built, metric.epsilon, share), REFERENCE)
 
 
+def _sliced(metric: Metric) -> Iterator[tuple[str, float | None]]:
+    """On each one's best lattice; the plan's own on the plan's."""
+    from client_sdk.mechanisms.sliced_choice import WORDS, sliced_choice
+
+    mechanism: Any = metric.mechanism
+    for word in WORDS:
+        _, levels = sliced_choice(len(mechanism.slices), metric.epsilon, optional=metric.optional, word=word)
+        if word == mechanism.name:
+            levels = mechanism.levels
+        yield word, _mechanism_error(replace(mechanism, mechanism=word, levels=levels), REFERENCE)
+
+
 def _labels(k: int, metric: Metric) -> Iterator[tuple[str, float]]:
     from client_sdk.mechanisms.choice import costs
 
@@ -309,7 +341,6 @@ def _binned(metric: Metric, word: str) -> float | None:
     from client_sdk.mechanisms.histogram import Histogram
     from client_sdk.mechanisms.quantiles import Quantiles
 
-    built: Any = Histogram(metric.edges, metric.epsilon, word, metric.optional)
     if metric.kind == "quantiles":
         return _noise_error(Quantiles(metric.edges, metric.epsilon, word, metric.quantiles, metric.optional))
-    return _mechanism_error(built, REFERENCE)
+    return _mechanism_error(Histogram(metric.edges, metric.epsilon, word, metric.optional), REFERENCE)

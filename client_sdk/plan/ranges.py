@@ -14,14 +14,17 @@ from client_sdk.plan import defaults
 from client_sdk.plan.bins import equal_edges
 from client_sdk.plan.fields import Table, shown
 from client_sdk.plan.model import Kind, OnDevice
+from client_sdk.plan.slicing import LEVELS_MAX as SLICED_LEVELS_MAX
 
 MAX_LEVELS: Final = 1 << 20
 MIN_BINS, MAX_BINS = 2, 4096
 MAX_QUANTILES: Final = 32
 
 
-def read_range(table: Table, kind: Kind, on_device: OnDevice, *, optional: bool) -> dict[str, Any]:
-    """What a kind of numbers has beside the common fields, as the Metric's fields."""
+def read_range(
+    table: Table, kind: Kind, on_device: OnDevice, *, optional: bool, sliced: bool = False
+) -> dict[str, Any]:
+    """What a kind of numbers has beside the common fields, as the Metric's fields; `levels` 0: left open (sliced)."""
     found: dict[str, Any] = {}
     edges: tuple[Decimal, ...] = ()
     if kind != "numeric" and "edges" in table.data:
@@ -29,7 +32,9 @@ def read_range(table: Table, kind: Kind, on_device: OnDevice, *, optional: bool)
         lower, upper = (edges[0], edges[-1]) if edges else (Decimal(0), Decimal(1))
     else:
         lower, upper = _ends(table)
-    if kind == "numeric":
+    if sliced:
+        found["levels"] = table.integer("levels", 1, SLICED_LEVELS_MAX, default=0)
+    elif kind == "numeric":
         found["levels"] = table.integer("levels", 2, MAX_LEVELS, default=defaults.LEVELS)
     elif "edges" not in table.data:
         bins = table.integer("bins", MIN_BINS, MAX_BINS, default=defaults.BINS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import permutations, product
-from math import log
+from math import log, prod
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,32 @@ def test_bulk_reports_have_the_law_of_single_ones(mech: Memoized) -> None:
     rows = mech.rows(mech.perturb_codes(np.array([0, 2]), seeded("rows")))
     assert rows.shape == (2, 3)
     assert set(np.unique(rows)) <= {0, 1}
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_bits_of_bulk_reports_are_drawn_independently(code: int) -> None:
+    """All patterns of a row, and of two rows side by side, are as frequent as products of single bits say."""
+    mech, n = unary(3, "1", "2"), 120_000
+    rows = mech.perturb_codes(np.full(n, code), seeded(f"independent {code}"))
+    chances = [mech.p if cell == code else mech.q for cell in range(3)]
+    for bits in (rows, rows.reshape(n // 2, 6)):
+        for pattern in product((0, 1), repeat=bits.shape[1]):
+            law = zip(pattern, chances * 2, strict=False)
+            expected = len(bits) * float(prod(chance if bit else 1 - chance for bit, chance in law))
+            assert abs(int((bits == pattern).all(axis=1).sum()) - expected) < 5 * expected**0.5
+
+
+def test_a_change_among_a_hundred_thousand_labels_is_told_without_a_huge_number() -> None:
+    """As a ratio it has millions of digits; its logarithm is k times one bit's."""
+    labels = tuple(map(str, range(100_000)))
+    mech = MemoizedUnary(labels, Decimal(1), None, False, Decimal(2), 1)
+    few = unary(8, "1", "2")
+    tracemalloc.start()
+    assert mech.change == pytest.approx(12_500 * few.change, rel=1e-12)
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+    _, _, p2, q2 = few._rounds
+    assert few.change == pytest.approx(epsilon((p2 / q2) ** 8), rel=1e-13), "of few, the ratio itself"
 
 
 @pytest.mark.parametrize("mech", [response(4, "1", "2"), unary(4, "1", "2")], ids=repr)

@@ -12,31 +12,19 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from client_sdk.mechanisms import Value
-from client_sdk.plan import Metric, Plan, parse_plan
+from client_sdk.plan import Metric, Plan
 from collector.combination import Pool, combine, pool_sums
 from collector.release import ReleasedSum, implausible_metrics
 from tests.entropy import seeded
+from tests.unit.collector.plans import plan_of
 
 COUNTS = ("randomized_response", "symmetric_unary", "optimized_unary", "subset_selection", "hadamard", "auto")
 NUMBERS = ("laplace", "one_bit", "piecewise", "hybrid", "auto")
 EPSILONS = ("0.5", "1", "2.5", "6")
 
 
-def plan_of(table: str, version: int = 1) -> Plan:
-    return parse_plan(f"""
-[plan]
-name = "p"
-version = {version}
-period = "1d"
-[cohort]
-min_size = 2
-target_size = 10
-max_wait = "30s"
-[budget]
-lifetime = 365
-[metrics.m]
-{table}
-""")
+def plan_with(table: str, version: int = 1) -> Plan:
+    return plan_of(f"[metrics.m]\n{table}", version=version)
 
 
 @st.composite
@@ -89,7 +77,7 @@ def truth(metric: Metric, values: Sequence[Value]) -> list[float]:
 @given(tables(linear=True), st.integers(0, 2**32))
 def test_estimates_are_unbiased_for_any_metric(table: str, seed: int) -> None:
     """Within six of their own standard errors: by chance alone once in 5 * 10^8 rows. A row without errors is exact."""
-    metric = plan_of(table).metrics["m"]
+    metric = plan_with(table).metrics["m"]
     values = readings(metric, 3000, seed)
     total = metric.mechanism.perturb_many(values, seeded(f"{table}/{seed}")).sum(axis=0)
     estimate = metric.mechanism.estimate([int(cell) for cell in total], len(values))
@@ -113,7 +101,7 @@ def split_metric(draw: st.DrawFn) -> tuple[str, list[int], list[int]]:
 def test_split_cohorts_add_up_in_any_order(case: tuple[str, list[int], list[int]], seed: int) -> None:
     """Rounds of one version, in whatever order they come, are one round: to the last bit."""
     table, sizes, order = case
-    plan = plan_of(table)
+    plan = plan_with(table)
     metric = plan.metrics["m"]
     n = sum(sizes)
     reports = metric.mechanism.perturb_many(readings(metric, n, seed), seeded(f"{seed}"))
@@ -149,7 +137,7 @@ def test_versions_alike_in_all_but_their_number_say_what_one_would(
     if "square_wave" in table:
         event("smoothed")
         return
-    plans = [plan_of(table, version + 1) for version in range(len(sizes))]
+    plans = [plan_with(table, version + 1) for version in range(len(sizes))]
     metric = plans[0].metrics["m"]
     reports = metric.mechanism.perturb_many(readings(metric, sum(sizes), seed), seeded(f"{seed}"))
     ends = list(itertools.accumulate(sizes, initial=0))

@@ -1,7 +1,7 @@
 """A plan by the words of protos/README.md, section 4: from its TOML text to canonical form, hash and layout.
 
-Only tomllib, hashlib and exact numbers; nothing of the SDK. What `auto` comes to is told by the vector: choosing is no
-part of reading.
+Only tomllib, hashlib and exact numbers; nothing of the SDK. What `auto` and a sliced number's levels come to is told by
+the vector: choosing is no part of reading.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def left(fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> Table:
     return {name: value for name, value in fields.items() if value is not None and value != defaults.get(name)}
 
 
-def canonical(plan: Table, mechanisms: Mapping[str, str]) -> str:
+def canonical(plan: Table, mechanisms: Mapping[str, str], chosen: Mapping[str, int] | None = None) -> str:
     head, cohort, budget = plan["plan"], plan["cohort"], plan["budget"]
     period = seconds(head["period"])
+    levels = chosen or {}
     tables = {
         "plan": left(
             {"name": head["name"], "version": head["version"], "period": period}
@@ -98,7 +99,10 @@ def canonical(plan: Table, mechanisms: Mapping[str, str]) -> str:
         "registrar": {
             name: value.lower() if name == "key" else value for name, value in plan.get("registrar", {}).items()
         },
-        "metrics": {name: metric(table, mechanisms[name]) for name, table in plan["metrics"].items()},
+        "metrics": {
+            name: metric(table | ({"levels": levels[name]} if name in levels else {}), mechanisms[name])
+            for name, table in plan["metrics"].items()
+        },
     }
     kept = {name: table for name, table in tables.items() if table}
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -112,7 +116,9 @@ def delivery(table: Table, max_delay: int) -> Table:
 
 def metric(table: Table, mechanism: str) -> Table:
     fields: Table = {
-        name: table[name] for name in ("kind", "on_device", "categories", "other", "levels") if name in table
+        name: table[name]
+        for name in ("kind", "on_device", "categories", "other", "levels", "slice_by")
+        if name in table
     }
     fields |= {"mechanism": mechanism, "epsilon": decimal(table["epsilon"])}
     if table["kind"] == "vector":
@@ -133,7 +139,10 @@ def metric(table: Table, mechanism: str) -> Table:
     lower, upper = Fraction(ends(table)[0]), Fraction(ends(table)[1])
     middle = Fraction(0) if table.get("on_device") in ("count", "sum") else (lower + upper) / 2
     defaults |= {"bins": 20, "quantiles": ["0.5", "0.9", "0.99"], "default": fraction(middle)}
-    defaults |= {"mechanism": "laplace"} if table["kind"] == "numeric" else {}
+    if "slice_by" in table:
+        defaults["levels"] = None
+    elif table["kind"] == "numeric":
+        defaults["mechanism"] = "laplace"
     fields["default"] = decimal(table["default"]) if "default" in table else None
     fields["quantiles"] = [decimal(share) for share in table["quantiles"]] if "quantiles" in table else None
     return left(fields, defaults)
@@ -198,6 +207,11 @@ def elements(table: Table, mechanism: str) -> int | None:
         return None
     k = labels(table)
     return 1 << k.bit_length() if mechanism == "hadamard" else k  # the power of two above k, of k + 1 at least
+
+
+def pairs(metrics: Table, name: str, levels: int) -> int:
+    """Elements of a sliced number."""
+    return labels(metrics[metrics[name]["slice_by"]]) * (levels + 1) + int(metrics[name].get("optional", False))
 
 
 def sha256(form: str) -> str:

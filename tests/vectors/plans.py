@@ -158,6 +158,18 @@ GOOD: list[tuple[str, list[str]]] = [
                  NUMBER),
         ],
     ),
+    (
+        "numbers sliced by a category",
+        [
+            text(NUMBER + 'slice_by = "m1"\n', LABELS,
+                 NUMBER.replace("epsilon = 1", "epsilon = 3") + 'slice_by = "m1"\noptional = true\n',
+                 NUMBER + 'slice_by = "m1"\nlevels = 5\n' + mechanism("symmetric_unary")),
+            text(NUMBER + 'slice_by = "m1"\nlevels = 1\n' + mechanism("subset_selection"), LABELS,
+                 NUMBER.replace("epsilon = 1", "epsilon = 3.0") + 'optional = true\nslice_by = "m1"\nlevels = 2\n'
+                 + mechanism("auto"),
+                 NUMBER + mechanism("symmetric_unary") + 'levels = 5\nslice_by = "m1"\n'),
+        ],
+    ),
     ("every report unmasked", [text(NUMBER, rest=REST + '[delivery]\ndelivery = "direct"\n')]),
     (
         "unmasked without a cohort after half of max_delay",
@@ -194,6 +206,11 @@ REFUSED: list[tuple[str, str]] = [
     ("a mechanism of the other norm", text(FLAT + mechanism("gaussian"))),
     ("a default of a vector", text(FLAT + "default = 0\n")),
     ("a Gaussian in a sample of the metrics", text(ROUND, NUMBER, head="sample_metrics = 1\n")),
+    ("a slice by a number", text(NUMBER + 'slice_by = "m1"\n', NUMBER)),
+    ("a slice by nothing", text(NUMBER + 'slice_by = "m1"\n')),
+    ("a slice of categories", text(LABELS + 'slice_by = "m1"\n', LABELS)),
+    ("a slice by what is memoised", text(NUMBER + 'slice_by = "m1"\n', LABELS + "memoize = true\n")),
+    ("a slice by lattice noise", text(NUMBER + 'slice_by = "m1"\n' + mechanism("laplace"), LABELS)),
     ("quantiles that do not ascend", text(SHARES + "quantiles = [0.9, 0.5]\n")),
     (
         "a fallback of what is direct",
@@ -221,10 +238,12 @@ def plans_document() -> dict[str, Any]:
 
 def _plan(why: str, texts: list[str]) -> Entry:
     plan = parse_plan(texts[0])
+    levels = {name: metric.levels for name, metric in plan.metrics.items() if metric.slice_by is not None}
     return {
         "why": why,
         "texts": texts,
         "mechanisms": {name: metric.mechanism.name for name, metric in plan.metrics.items()},
+        **({"levels": levels} if levels else {}),
         "canonical": canonical_form(plan),
         "hash": plan.hash,
         "elements": plan.length,

@@ -453,7 +453,7 @@ PLANS = load("plans")
 def test_plans(one: dict[str, Any]) -> None:
     for text in one["texts"]:
         plan = plan_reading.read(text)
-        assert plan_reading.canonical(plan, one["mechanisms"]) == one["canonical"]
+        assert plan_reading.canonical(plan, one["mechanisms"], one.get("levels", {})) == one["canonical"]
         assert plan_reading.report_price(plan) == one["report_micro_epsilon"]
         for name, table in plan["metrics"].items():
             named = table.get("mechanism", "auto")
@@ -467,6 +467,8 @@ def test_where_a_plans_metrics_stand(one: dict[str, Any]) -> None:
     for name in sorted(plan["metrics"]):
         first, end = one["places"][name]
         wanted = plan_reading.elements(plan["metrics"][name], one["mechanisms"][name])
+        if "slice_by" in plan["metrics"][name]:
+            wanted = plan_reading.pairs(plan["metrics"], name, one["levels"][name])
         assert (first, wanted or end - first) == (at, end - first)
         at = end + (name in one["counts"])
         assert one["counts"].get(name, end) == end

@@ -217,3 +217,13 @@ def test_without_direct_delivery_nothing_is_said_of_it() -> None:
     check = check_plan(with_delivery('resend = "never"'))
     assert (check.delivery, check.fallback_after_s) == ("interactive", None)
     assert "direct" not in format_check(check)
+
+
+def test_a_window_in_rho_that_some_periods_find_full_is_warned_of() -> None:
+    """A report costs rho 0.924: one fits into 1, the two that 24 hours can touch do not."""
+    tight, wide = (
+        check_plan(parse_plan(plan_text(budget=f"lifetime = 365\nrolling_24h_rho = {limit}"))) for limit in ("1", "1.9")
+    )
+    line = "less than the reports that a window of 24 hours can touch: some periods will go without a report"
+    assert f"budget.rolling_24h_rho: {line}" in tight.warnings
+    assert not any("rolling_24h_rho" in warning for warning in wide.warnings)

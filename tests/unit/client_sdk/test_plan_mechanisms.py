@@ -398,3 +398,19 @@ def test_how_many_metrics_can_be_sampled_is_said_with_the_reason() -> None:
     assert problem(NUMBER, LABELS, head="sample_metrics = 2") == f"plan.sample_metrics: must be 1, {why}, not 2"
     three = problem(NUMBER, LABELS, NUMBER, head="sample_metrics = 3")
     assert "must be a whole number from 1 to 2, less than the plan's 3 metrics" in three
+
+
+def test_what_the_plan_says_without_loading_a_mechanism_is_what_the_mechanism_says() -> None:
+    """A plan is read without the code of mechanisms that it does not name: these words and limits stand twice."""
+    from client_sdk.mechanisms import choice, gaussian, lattice, memoized, sliced_choice, square_wave, vector
+    from client_sdk.plan import build, defaults, memoize, ranges, slicing, vectors
+
+    assert tuple(choice.CATEGORICAL) == build.LABELS
+    assert set(choice.NUMERIC) == set(build.NUMBERS)
+    assert choice.LEVELS == defaults.LEVELS
+    assert memoized.LAWS == memoize.LAWS
+    assert (slicing.WORDS[1:], slicing.LEVELS_MAX) == (sliced_choice.WORDS, sliced_choice.LEVELS_MAX)
+    assert lattice.LEVELS_MAX == ranges.MAX_LEVELS
+    assert square_wave.BINS_MAX == ranges.MAX_BINS
+    assert vector.DIMENSION_MAX == vectors.MAX_DIMENSION
+    assert (vector.LEVELS, gaussian.CALIBRATIONS) == (defaults.VECTOR_LEVELS, vectors.CALIBRATIONS)

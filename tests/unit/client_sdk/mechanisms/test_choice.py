@@ -17,6 +17,7 @@ from client_sdk.mechanisms.choice import (
     numeric_costs,
 )
 from client_sdk.mechanisms.pure import mean_squared_error
+from client_sdk.plan.build import number
 
 D = Decimal
 GRR, SUE, OUE, SS, HR = CATEGORICAL
@@ -131,6 +132,16 @@ def test_refusals() -> None:
     for categories, epsilon, field in ((("a", "a"), D(1), "categories"), (("a", "b"), D(0), "epsilon")):
         with pytest.raises(PlanError, match=f"^{field}: "):
             categorical("auto", categories, epsilon)
+
+
+@pytest.mark.parametrize("word", ["randomized_response", "auto", "Laplace", ""])
+def test_a_word_that_is_no_mechanism_for_a_mean_is_refused(word: str) -> None:
+    with pytest.raises(
+        PlanError, match=rf"mechanism: must be one of laplace, one_bit, piecewise, hybrid, not '{word}'"
+    ):
+        number(word, D(0), D(1), D(1), 100)
+    for known, kind in NUMERIC.items():
+        assert type(number(known, D(0), D(1), D(1), 100)) is kind
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from array import array
 from decimal import Decimal
 from fractions import Fraction
@@ -29,7 +28,7 @@ def both(dimension: int = 4, clip: str = "2", epsilon: str = "1", levels: int = 
 def test_shape(mechanism: VectorMechanism) -> None:
     assert isinstance(mechanism, Mechanism)
     assert (mechanism.length, mechanism.answer, mechanism.labels) == (4, "vector", ("0", "1", "2", "3"))
-    report = mechanism.perturb([1.0, -1.0, 0.5, 0.0], os.urandom)
+    report = mechanism.perturb([1.0, -1.0, 0.5, 0.0], seeded("shape"))
     assert len(report) == 4
     assert all(type(element) is int and abs(element) <= mechanism.bound for element in report)
     assert mechanism.bound == 100 + mechanism.tail
@@ -42,7 +41,8 @@ def test_short_and_long_vectors_are_estimated_without_bias(dimension: int, kind:
     truth = np.linspace(-1.0, 1.0, dimension) if dimension > 1 else np.array([0.7])
     truth *= 1.5 / (np.abs(truth).sum() if kind == 0 else math.sqrt((truth**2).sum()))
     n = 200
-    total = np.sum([mechanism.perturb(truth.tolist(), os.urandom) for _ in range(n)], axis=0)
+    entropy = seeded(f"unbiased {dimension} {kind}")
+    total = np.sum([mechanism.perturb(truth.tolist(), entropy) for _ in range(n)], axis=0)
     estimate = mechanism.estimate(total.tolist(), n)
     off = (np.array(estimate.values) - truth) / estimate.standard_errors[0]
     assert np.abs(off).max() < 5.5
@@ -54,7 +54,7 @@ def test_short_and_long_vectors_are_estimated_without_bias(dimension: int, kind:
 @pytest.mark.parametrize("kind", [0, 1])
 def test_a_vector_beyond_the_ball_counts_as_its_clipped_self(kind: int) -> None:
     mechanism = both(2, clip="1", epsilon="40", levels=4096)[kind]
-    reports = mechanism.perturb_many(np.array([[300.0, -400.0]] * 4000), os.urandom)
+    reports = mechanism.perturb_many(np.array([[300.0, -400.0]] * 4000), seeded(f"clipped {kind}"))
     estimate = mechanism.estimate(reports.sum(axis=0).tolist(), 4000)
     wanted = (3 / 7, -4 / 7) if kind == 0 else (0.6, -0.8)
     assert all(
@@ -65,7 +65,7 @@ def test_a_vector_beyond_the_ball_counts_as_its_clipped_self(kind: int) -> None:
 
 @pytest.mark.parametrize("mechanism", both(), ids=lambda m: m.name)
 def test_standard_errors_are_those_of_the_noise(mechanism: VectorMechanism) -> None:
-    reports = mechanism.perturb_many(np.tile([1.0, 0.3, -0.2, 0.0], (20_000, 1)), os.urandom)
+    reports = mechanism.perturb_many(np.tile([1.0, 0.3, -0.2, 0.0], (20_000, 1)), seeded("spread"))
     spread = reports.std(axis=0) * float(mechanism.unit)
     (error,) = set(mechanism.estimate([0] * 4, 20_000).standard_errors)
     assert spread == pytest.approx([error * math.sqrt(20_000)] * 4, rel=0.03)
@@ -167,6 +167,64 @@ def test_a_report_is_of_one_length_and_type_whatever_the_vector() -> None:
 
 
 def test_bulk_takes_rows_and_sequences() -> None:
+    """Whatever the dress, from the same entropy the same reports: of these rows, in their order."""
+    rows = [[1, 0, 2, -1], [0, 0, 0, 0], [-2, 1, 0, 0]]
     for mechanism in both():
-        for values in (np.ones((3, 4)), [[1, 1, 1, 1]] * 3, [np.ones(4)] * 3, [array("d", [1] * 4)] * 3):
-            assert mechanism.perturb_many(values, os.urandom).shape == (3, 4)
+        wanted = mechanism.perturb_many(np.array(rows, float), seeded("dress"))
+        assert wanted.shape == (3, 4)
+        for values in (np.array(rows), rows, [np.array(row) for row in rows], [array("d", row) for row in rows]):
+            assert (mechanism.perturb_many(values, seeded("dress")) == wanted).all()
+        other = mechanism.perturb_many(rows[::-1], seeded("dress"))
+        assert not (other == wanted).all()
+
+
+SAMPLERS = [
+    ("client_sdk.mechanisms.vector.discrete_laplace", 0),
+    ("client_sdk.mechanisms.gaussian.discrete_gaussian", 1),
+]
+
+
+@pytest.mark.parametrize(("sampler", "kind"), SAMPLERS)
+def test_a_single_report_is_its_point_and_the_noise_that_was_drawn(
+    sampler: str, kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros lie on a point: each element is the draw itself, and a draw beyond the bound is the bound."""
+    mechanism = both(5)[kind]
+    bound = mechanism.bound
+    draws = [7, -3, 10**30, -(10**30), bound + 1]
+    left = list(draws)
+    monkeypatch.setattr(sampler, lambda parameter, entropy: left.pop(0))
+    assert mechanism.perturb([0.0] * 5, seeded("scripted")) == [7, -3, bound, -bound, bound]
+    assert not left, "one draw a coordinate"
+
+
+@pytest.mark.parametrize(("sampler", "kind"), SAMPLERS)
+def test_the_noise_is_never_clamped_only_the_output(sampler: str, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point at the ball's edge with noise of a whole bound ends where zeros with more of it do."""
+    mechanism = both(1, clip="2", levels=100)[kind]
+    monkeypatch.setattr(sampler, lambda parameter, entropy: -mechanism.bound + 30)
+    assert mechanism.perturb([2.0], seeded("edge")) == [-mechanism.bound + 130]
+    monkeypatch.setattr(sampler, lambda parameter, entropy: mechanism.bound - 30)
+    assert mechanism.perturb([2.0], seeded("edge")) == [mechanism.bound]
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_single_reports_spread_to_both_sides_as_the_noise_does(kind: int) -> None:
+    mechanism = both(8, epsilon="2", levels=16)[kind]
+    entropy = seeded(f"single spread {kind}")
+    elements = np.array([mechanism.perturb([0.0] * 8, entropy) for _ in range(400)]).reshape(-1)
+    deviation = math.sqrt(mechanism.noise_variance)
+    assert elements.std() == pytest.approx(deviation, rel=0.1)
+    for side in (elements, -elements):
+        share = float((side > deviation).mean())
+        assert 0.08 < share < 0.2, "a seventh of the mass, of either law, lies beyond one deviation on each side"
+
+
+def test_totals_beyond_64_bits_are_decoded() -> None:
+    """Many rounds add up to more than a round's ring holds."""
+    for mechanism in both():
+        n = 2**70
+        estimate = mechanism.estimate([50 * n, -100 * n, 2**63, -(2**63) - 1], n)
+        assert estimate.values[:2] == (1.0, -2.0)
+        assert estimate.values[2] == pytest.approx(2.0**-7 / 50)
+        assert all(error is not None and 0 < error < 1e-6 for error in estimate.population_errors[2:])
