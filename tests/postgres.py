@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import pwd
 import shutil
@@ -26,7 +25,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -36,6 +35,7 @@ ROOT_STAND_INS: Final = ("postgres", "nobody")
 """Users that the server may run as where the tests run as root."""
 
 START_S: Final = 30.0
+STARTER: Final = Path(__file__).with_name("postgres_starter.py")
 SETTINGS: Final = {"shared_buffers": "32MB", "max_connections": "60", "log_min_messages": "warning", "jit": "off"}
 FAST: Final = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on", "checkpoint_timeout": "1h"}
 
@@ -56,8 +56,8 @@ class Server:
         self.port = _free_port()
         self._own(self.folder)
         initdb = ("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-        command = [self._programs / initdb[0], *initdb[1:]]
-        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self._as_user())
+        command = self._command("once", *initdb)
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder, stdin=subprocess.DEVNULL)
         atexit.register(self.remove)
         self.start()
 
@@ -94,22 +94,26 @@ class Server:
     # --- the process ---
 
     def start(self) -> None:
-        """Returns when it takes connections."""
+        """Returns when it takes connections. Where it does not, nothing of it is left, and it may be tried again."""
+        if self._process is not None and self._process.poll() is None:
+            raise RuntimeError("the server is running already")
         settings = {
             **self._settings, "port": str(self.port), "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.folder),
         }  # fmt: skip
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        command = self._command("watched", "postgres", "-D", "data", *options)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", "data", *options], cwd=self.folder, stdout=log, stderr=log,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one call, no lock is taken
-                **self._as_user(),
-            )  # fmt: skip
+                command, cwd=self.folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
         deadline = time.monotonic() + START_S
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
+            ended = self._process.poll()
+            if ended is not None or time.monotonic() > deadline:
+                self.stop(signal.SIGQUIT)
+                how = f"exit status {ended}" if ended is not None else f"no answer in {START_S:g} s"
+                raise RuntimeError(f"PostgreSQL did not start ({how}): {(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.02)
 
     def _answers(self) -> bool:
@@ -149,6 +153,7 @@ class Server:
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGQUIT)
             process.wait(20)
+        _dismiss_watch(process)
 
     def restart(self, number: int = signal.SIGINT) -> None:
         """Down and up again, on the same port."""
@@ -165,16 +170,17 @@ class Server:
         if self._user is not None:
             os.chown(folder, self._user.pw_uid, self._user.pw_gid)
 
-    def _as_user(self) -> dict[str, Any]:
-        if self._user is None:
-            return {}
-        return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+    def _command(self, kind: str, program: str, *options: str) -> list[str]:
+        """By the starter, so that `subprocess` is asked for nothing that needs a `fork`."""
+        ids = ("", "") if self._user is None else (str(self._user.pw_uid), str(self._user.pw_gid))
+        return [sys.executable, "-I", str(STARTER), kind, *ids, str(self._programs / program), *options]
 
 
-def _die_with_parent() -> None:
-    """The server must not outlive a test run that is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
+def _dismiss_watch(process: subprocess.Popen[bytes]) -> None:
+    """The server has ended; its process id may be another's soon."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError), process.stdin:
+            process.stdin.write(b".")
 
 
 def _user() -> pwd.struct_passwd | None:

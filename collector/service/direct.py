@@ -15,22 +15,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import grpc
 import numpy as np
 import numpy.typing as npt
-from grpc import aio
 
-from client_sdk.certificate import CertificateError
-from client_sdk.direct import ALREADY_COUNTED, COUNTED, WANTED
-from client_sdk.errors import RejectionError, RejectionReason, WireError
+from client_sdk.direct import ALREADY_COUNTED, COUNTED, SLOWEST_BYTES_S, WANTED
+from client_sdk.errors import RejectionError, RejectionReason
 from client_sdk.identity import device_id_of
 from client_sdk.plan import Plan
 from client_sdk.secagg.messages import NONCE_BYTES
 from client_sdk.wire.convert import deliver_request_from_wire, deliver_response_to_wire
 from client_sdk.wire.messages import (
-    DeliverRequest,
     DeliverResponse,
     DirectChallenge,
     DirectHello,
@@ -40,30 +37,16 @@ from client_sdk.wire.messages import (
     DirectSeal,
 )
 from client_sdk.wire.methods import DELIVER_METHOD
-from collector.direct import (
-    Incoming,
-    check_direct_hello,
-    check_offer,
-    read_report,
-)
+from collector.direct import Incoming, check_direct_hello, check_offer, read_report
 from collector.service.direct_desk import DirectDesk, OfferedReport, answers
 from collector.service.direct_sums import ALREADY, DirectSums, Result, Stored
-from collector.service.servicers import CERTIFICATE_HINTS, Services
+from collector.service.servicers import Services
 from collector.service.storage_rows import Contributor
+from collector.service.streaming import Context, certificate_judged, device_stream, read, read_one
 from collector.service.time_limit import TimeLimit
-
-SLOWEST_BYTES_S: Final = 32 << 10
-"""How fast a device has to send, over a whole call: what is held for it is held no longer than that takes."""
 
 LARGE: Final = 4096
 """Elements from which on a report is read in a thread of its own."""
-
-Context = aio.ServicerContext[bytes, bytes]
-M = TypeVar("M", DirectHello, DirectOffer)
-
-
-class _CallEndedError(Exception):
-    """The device closed its side; there is nobody left to answer."""
 
 
 class DirectServicer:
@@ -76,17 +59,11 @@ class DirectServicer:
         self.sums = DirectSums(services.tools)
 
     async def deliver(self, _requests: object, context: Context) -> None:
-        """One call. Raises RejectionError, StoreError."""
+        """One call. Raises RejectionError, WireError, StoreError."""
         limit = TimeLimit(self._tools.step_timeout_s)
         try:
-            with self._tools.monitor.stream():
+            with self._tools.monitor.stream(), device_stream():
                 await self._deliver(context, limit)
-        except WireError:
-            raise RejectionError(RejectionReason.MALFORMED) from None
-        except TimeoutError:
-            raise RejectionError(RejectionReason.LATE) from None
-        except _CallEndedError:
-            return
         finally:
             limit.close()
 
@@ -95,7 +72,6 @@ class DirectServicer:
             hello, nonce, offer = await self._handshake(context)
         device_id = device_id_of(hello.identity_key)
         reports = [OfferedReport(offered) for offered in check_offer(hello, nonce, offer)]
-        self._tools.monitor.count("direct.calls")
         try:
             standing = await self._desk.welcome(hello, device_id, reports)
             with limit:
@@ -114,19 +90,13 @@ class DirectServicer:
             self._desk.let_go(report)
 
     async def _handshake(self, context: Context) -> tuple[DirectHello, bytes, DirectOffer]:
-        hello = await _read_one(context, DirectHello)
+        hello = await read_one(context, deliver_request_from_wire, DirectHello)
         self._tools.store.require_working()
-        try:
+        with certificate_judged(self._tools.monitor, self._services.refusals):
             check_direct_hello(hello, self._services.registrar_key, self._tools.clock())
-        except RejectionError as error:
-            if isinstance(error.__cause__, CertificateError):
-                reason = error.__cause__.reason
-                self._tools.monitor.count(f"certificates.{reason}")
-                self._services.refusals.note(f"bad_certificate/{reason}", CERTIFICATE_HINTS.get(reason, ""))
-            raise
         nonce = self._services.entropy(NONCE_BYTES)
         await _write(context, DirectChallenge(nonce))
-        return hello, nonce, await _read_one(context, DirectOffer)
+        return hello, nonce, await read_one(context, deliver_request_from_wire, DirectOffer)
 
     # --- the reports ----------------------------------------------------------------------------------
 
@@ -147,7 +117,7 @@ class DirectServicer:
         latest = loop.time() + self._tools.step_timeout_s + sum(incoming.sizes.values()) / SLOWEST_BYTES_S
         while True:
             with limit:
-                message = await _read(context)
+                message = await read(context, deliver_request_from_wire)
             if loop.time() > latest:
                 raise RejectionError(RejectionReason.LATE)
             if isinstance(message, DirectSeal):
@@ -190,21 +160,6 @@ class DirectServicer:
 
 def _elements(plan: Plan, data: bytes) -> npt.NDArray[np.int64]:
     return np.array(read_report(plan, data), dtype=np.int64)
-
-
-async def _read(context: Context) -> DeliverRequest:
-    """The next message. Raises WireError, and _CallEndedError at the end."""
-    data = await context.read()
-    if not isinstance(data, bytes):
-        raise _CallEndedError
-    return deliver_request_from_wire(data)
-
-
-async def _read_one(context: Context, kind: type[M]) -> M:
-    message = await _read(context)
-    if not isinstance(message, kind):
-        raise RejectionError(RejectionReason.OUT_OF_ORDER)
-    return message
 
 
 async def _write(context: Context, message: DeliverResponse) -> None:

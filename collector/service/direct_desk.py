@@ -23,6 +23,7 @@ from client_sdk.wire.messages import DirectHello, DirectStanding
 from collector.direct import ELEMENT_BYTES, Offered, why_not_taken
 from collector.service.direct_sums import Result
 from collector.service.mailbox import SeatKey
+from collector.service.monitoring import IDENTITY_FULL
 from collector.service.servicers import Services
 from collector.service.storage_rows import Standing
 
@@ -32,24 +33,25 @@ MOST_HELD_BYTES: Final = 256_000_000
 MOST_OF_ONE_BYTES: Final = MOST_HELD_BYTES // 16
 """Of these, one identity's; but one report, however large, it may always have."""
 
-IDENTITY_FULL: Final = "direct.identity_full"
-"""Counts reports that are refused as `busy` for what their own identity holds, here or in another call."""
-
 MOST_SEATS: Final = 128
 """Reports of one device that are on their way at once: a whole call's, and some that a broken one left behind."""
 
 
 @dataclass
 class OfferedReport:
-    """One offered report. word: what is said of it so far; plan, seat and size: while it is wanted."""
+    """One offered report. word: what is said of it so far; plan, seat and size: while it is wanted.
+
+    size: bytes that may be sent; held: bytes of memory that are kept for it, packed and read.
+    """
 
     offered: Offered
     word: str = ""
     round_id: str = ""
     contributors: int = 0
     plan: Plan | None = None
-    seat: SeatKey | None = None
+    seat: SeatKey | None = field(default=None, repr=False)
     size: int = 0
+    held: int = 0
     done: asyncio.Future[Result] | None = field(default=None, repr=False)
 
     def counted(self, word: str, round_id: str, contributors: int) -> None:
@@ -134,7 +136,8 @@ class DirectDesk:
             return False
         if self._held + needed > MOST_HELD_BYTES:
             return False
-        self._held, self._held_by[device_id], report.size = self._held + needed, own + needed, size
+        self._held, self._held_by[device_id] = self._held + needed, own + needed
+        report.size, report.held = size, needed
         return True
 
     def let_go(self, report: OfferedReport) -> None:
@@ -145,16 +148,16 @@ class DirectDesk:
         self._let_go_of(report)
 
     def _let_go_of(self, report: OfferedReport, _done: object = None) -> None:
-        if report.size and report.plan is not None and report.seat is not None:
-            held, device_id = report.size + ELEMENT_BYTES * report.plan.length, report.seat[0]
-            self._held -= held
-            self._held_by[device_id] -= held
-            if not self._held_by[device_id]:
-                del self._held_by[device_id]
-            report.size = 0
-        if report.seat is not None:
-            self._services.lobby.give_back_seat(report.seat)
-            report.seat = None
+        if report.seat is None:
+            return
+        device_id = report.seat[0]
+        self._held -= report.held
+        self._held_by[device_id] -= report.held
+        if not self._held_by[device_id]:
+            del self._held_by[device_id]
+        report.size = report.held = 0
+        self._services.lobby.give_back_seat(report.seat)
+        report.seat = None
 
     def refuse(self, report: OfferedReport, reason: RejectionReason) -> None:
         """It stays with its device."""

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from client_sdk.errors import RejectionReason, StorageError
 from client_sdk.plan import Plan
 from collector.service.lobby import ROUND_ID_BYTES
+from collector.service.logs import fields
 from collector.service.mailbox import PoolKey
 from collector.service.rounds import RoundTools
 from collector.service.storage import CollectorStore
@@ -61,7 +62,7 @@ Result = Stored | RejectionReason | str
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    contributor: Contributor
+    contributor: Contributor = field(repr=False)
     elements: npt.NDArray[np.int64] = field(repr=False)
     done: asyncio.Future[Result]
 
@@ -73,17 +74,21 @@ class DirectSums:
         self._tools = tools
         self._open: dict[PoolKey, _Sum] = {}
         self._storing: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     def add(
         self, plan: Plan, period_start: int, contributor: Contributor, elements: npt.NDArray[np.int64]
     ) -> asyncio.Future[Result]:
         """What became of a report, once that is certain; the future is never cancelled and holds no exception."""
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        if self._stopped:  # nobody would store it any more
+            done.set_result(RejectionReason.SHUTTING_DOWN)
+            return done
         key = (plan.hash, period_start)
         held = self._open.get(key)
         if held is None:
             held = self._open[key] = _Sum(plan, period_start)
             held.timer = asyncio.get_running_loop().call_later(GATHER_S, self._close, key)
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         held.entries.append(_Entry(contributor, elements, done))
         if len(held.entries) >= most_reports(plan):
             self._close(key)
@@ -100,7 +105,8 @@ class DirectSums:
         task.add_done_callback(self._storing.discard)
 
     async def stop(self) -> None:
-        """Store what is there now."""
+        """Store what is there now, and take no more."""
+        self._stopped = True
         for key in tuple(self._open):
             self._close(key)
         if self._storing:
@@ -173,6 +179,4 @@ def _answer(entries: Sequence[_Entry], result: Result) -> None:
 
 
 def _fields(release: Release) -> dict[str, object]:
-    from collector.service.logs import fields
-
     return fields("direct_sum_stored", round=release.round_id, contributors=len(release.contributors))

@@ -28,7 +28,7 @@ from collector.service.storage_errors import StoreError, StoreProblem
 
 MOST_EXAMPLES: Final = 10
 
-UNREADABLE: Final = frozenset({StoreProblem.DAMAGED, StoreProblem.INPUT_OUTPUT})
+UNREADABLE: Final = frozenset({StoreProblem.DAMAGED, StoreProblem.INPUT_OUTPUT, StoreProblem.REFUSED})
 """What a check meets in a damaged store; anything else ends the examination."""
 
 Look = Callable[[Connection, int], Iterator[str]]
@@ -143,7 +143,8 @@ def _made(store: CollectorStore, check: Check, now: int) -> Result:
     except StoreError as error:
         if error.problem not in UNREADABLE:
             raise
-        return Result(check, len(examples) + 1, (*examples, f"cannot be read to the end ({error.problem.value})"))
+        why = error.code if error.problem is StoreProblem.REFUSED and error.code else error.problem.value
+        return Result(check, len(examples) + 1, (*examples, f"cannot be read to the end ({why})"))
 
 
 def _facts(conn: Connection) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, case, false, fun
 from client_sdk.accounting.budget import format_micro
 from client_sdk.plan import Plan
 from collector.service import tables as t
-from collector.service.doctor_rounds import by_name, taken_for_s
+from collector.service.doctor_rounds import by_name
 from collector.service.doctor_sums import readable_plans
-from collector.service.retention import DAY_S, MARGIN_S
+from collector.service.retention import DAY_S, MARGIN_S, taken_for_s
 from collector.service.storage_rows import DIRECT
 from collector.service.storage_writes import report_costs_by_metric
 
@@ -152,7 +152,8 @@ def uncounted(conn: Connection, now: int) -> Iterator[str]:
     s, c = t.spends.c, t.contributions.c
     same = and_(c.device == s.device, c.plan_name == s.plan_name, c.period_start == s.period_start)
     missing = ~select(c.device).where(same, c.round == s.round).exists()
-    young = s.period_start > now - MARGIN_S - by_name(s.plan_name, taken_for_s(conn))
+    taken_s = by_name(s.plan_name, taken_for_s(readable_plans(conn).values()))
+    young = s.period_start > now - MARGIN_S - taken_s
     lost = select(s.device, s.round).where(missing, young).distinct()
     for row in conn.execute(lost.order_by(s.round, s.device)):
         yield f"device {row.device}, round {row.round}: booked, and not among those who are counted"

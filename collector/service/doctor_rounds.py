@@ -12,15 +12,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, and_, case, func, 
 
 from collector.service import tables as t
 from collector.service.doctor_sums import readable_plans
-from collector.service.retention import expiry_s
-
-
-def taken_for_s(conn: Connection) -> dict[str, int]:
-    """Per plan name, over the versions that can be read: how long after a period's start its reports are taken."""
-    longest: dict[str, int] = {}
-    for plan in readable_plans(conn).values():
-        longest[plan.name] = max(longest.get(plan.name, 0), expiry_s(plan))
-    return longest
+from collector.service.retention import taken_for_s
 
 
 def by_name(column: ColumnElement[str], values: Mapping[str, int]) -> ColumnElement[int]:
@@ -48,7 +40,7 @@ def contributors(conn: Connection, now: int) -> Iterator[str]:
     held, c, plan = t.rounds.c, t.contributions.c, t.plans.c
     there = select(c.round, func.count().label("there")).group_by(c.round).subquery()
     found = func.coalesce(there.c.there, 0)
-    still_taken = held.period_start + by_name(plan.name, taken_for_s(conn)) > now
+    still_taken = held.period_start + by_name(plan.name, taken_for_s(readable_plans(conn).values())) > now
     wrong = or_(found > held.contributors, and_(found < held.contributors, still_taken))
     joined = t.rounds.join(t.plans, plan.hash == held.plan_hash).outerjoin(there, there.c.round == held.round)
     query = select(held.round, held.contributors, found.label("there")).select_from(joined)

@@ -5,6 +5,7 @@ Rules of this file:
   address only, and each of them no longer than a request may take;
 - the transport would read the request of a unary method itself, before any code of ours runs, uncounted and without
   end. So every method is served as one whose requests are a stream (the wire is the same), and this file reads the one;
+- what a method raises becomes a status here, and only here: a rejection, a message that is none, a store's fault;
 - a place is held until the transport has taken the whole answer, so answers that nobody reads count as well.
 What it does not do: the messages of a stream are read by its method, under the limits of its steps; connections are
 the transport's business (`listening`) and the machine's.
@@ -20,7 +21,7 @@ from typing import Any, Final, NoReturn, cast
 import grpc
 from grpc import aio
 
-from client_sdk.errors import RejectionError, RejectionReason
+from client_sdk.errors import RejectionError, RejectionReason, WireError
 from collector.service.admission import Streams
 from collector.service.statuses import Refusal
 from collector.service.storage_errors import StoreError
@@ -59,7 +60,9 @@ class Entrance:
                 return await work(requests if handler.request_streaming else await _request(context), context)
             except RejectionError as error:
                 await self._refuse(context, error.reason)
-            except StoreError as error:
+            except WireError:
+                await self._refuse(context, RejectionReason.MALFORMED)
+            except StoreError as error:  # said in the log once an outage, by the store's access
                 await self._refuse(context, error.problem)
 
         if handler.response_streaming:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from client_sdk.errors import AbortReason, RejectionReason
 from collector.secagg.blame import Fault
 from collector.service import monitoring as m
-from collector.service.monitoring import Monitor
+from collector.service.monitoring import IDENTITY_FULL, Monitor
 from collector.service.storage_errors import StoreProblem
 from collector.service.storage_rows import DROPOUT_STEPS
 
@@ -170,6 +170,11 @@ COLLECTOR: Final[tuple[Metric, ...]] = (
         ("what",),
     ),
     Counter("ldp_direct_sums_total", "Sums that were stored of reports that came unmasked", _one("direct.sums")),
+    Counter(
+        "ldp_direct_identity_full_total",
+        "Unmasked reports that were put off for what their own device had on its way already",
+        _one(IDENTITY_FULL),
+    ),
     Counter("ldp_joins_total", "Participants that proved their identity and joined", _one("joins")),
     Counter(
         "ldp_come_backs_total", "Participants whose cohort stayed too small, told when to come back", _one("come_back")

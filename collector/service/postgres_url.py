@@ -38,6 +38,7 @@ class Address:
 def address_of(url: str) -> Address:
     """Raises ConfigurationError, which repeats nothing of the URL but names that we know."""
     try:
+        url.encode()  # half a character could be shown to nobody, nor sent
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise ConfigurationError(

@@ -15,14 +15,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import grpc
 from grpc import aio
 
-from client_sdk.certificate import CertificateError
 from client_sdk.errors import RejectionError, RejectionReason, WireError
 from client_sdk.identity import device_id_of
 from client_sdk.plan import Plan
@@ -33,7 +32,6 @@ from client_sdk.secagg.messages import (
     Challenge,
     Hello,
     Joined,
-    ParticipantMessage,
 )
 from client_sdk.wire.convert import (
     get_plan_request_from_wire,
@@ -54,25 +52,10 @@ from collector.service.registrar.refusals import RefusalLog
 from collector.service.rounds import RoundTools
 from collector.service.standings import Standings
 from collector.service.statuses import Refusal
-from collector.service.storage_errors import StoreError
+from collector.service.streaming import Context, StreamEndedError, certificate_judged, device_stream, read, read_one
 from collector.service.time_limit import TimeLimit
 
 log = logging.getLogger(__name__)
-
-M = TypeVar("M", Hello, Advert)
-
-Context = aio.ServicerContext[bytes, bytes]
-
-
-CERTIFICATE_HINTS: Final = {
-    "bad_signature": "signed by another registrar than --registrar-key",
-    "expired": "by this machine's clock",
-}
-"""What an operator looks at, by a CertificateError's reason."""
-
-
-class _StreamEndedError(Exception):
-    """The participant closed its side; there is nobody left to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +83,10 @@ class SecAggServicer:
         self._tools = services.tools
 
     async def participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
-        """One participant, from its hello to its receipt."""
-        with self._tools.monitor.stream():
-            reason = await _refusal(self._stream(context))
+        """One participant, from its hello to its receipt. Raises RejectionError, WireError, StoreError."""
+        reason = None
+        with self._tools.monitor.stream(), device_stream():
+            reason = await self._stream(context)
         if reason is not None:
             await refuse(context, reason, self._tools.monitor)
 
@@ -129,16 +113,17 @@ class SecAggServicer:
 
     async def _handshake(self, context: Context) -> tuple[Plan, Advert]:
         """Hello, nonce, advert. Raises RejectionError, WireError, StorageError."""
-        hello = await _read_one(context, Hello)
+        hello = await read_one(context, participant_message_from_wire, Hello)
         self._tools.store.require_working()
         plan = self._services.catalogue.by_hash(hello.plan_hash)
         self._check_hello(hello, plan)
         if plan is None:
             raise RejectionError(RejectionReason.UNKNOWN_PLAN)
-        self._check_certificate(hello)
+        with certificate_judged(self._tools.monitor, self._services.refusals):  # once a stream, by this clock
+            check_certificate(hello, self._services.registrar_key, self._tools.clock())
         nonce = self._services.entropy(NONCE_BYTES)
         await _write(context, Challenge(nonce))
-        advert = await _read_one(context, Advert)
+        advert = await read_one(context, participant_message_from_wire, Advert)
         check_advert(hello, nonce, advert)
         ahead_s = advert.period_start - self._tools.clock()
         if ahead_s > 0:  # by the device's clock the period has begun
@@ -153,17 +138,6 @@ class SecAggServicer:
                 asked = hello.plan_hash.hex()[:8]
                 served = "serve the very file that the app ships, its [registrar] table included"
                 self._services.refusals.note("unknown_plan", f"one asked for {asked}...: {served}")
-            raise
-
-    def _check_certificate(self, hello: Hello) -> None:
-        """Once a stream, at this collector's clock; which check failed stays in the counters."""
-        try:
-            check_certificate(hello, self._services.registrar_key, self._tools.clock())
-        except RejectionError as error:
-            if isinstance(error.__cause__, CertificateError):
-                reason = error.__cause__.reason
-                self._tools.monitor.count(f"certificates.{reason}")
-                self._services.refusals.note(f"bad_certificate/{reason}", CERTIFICATE_HINTS.get(reason, ""))
             raise
 
     async def _welcome(self, context: Context, member: Member, limit: TimeLimit) -> bool:
@@ -200,10 +174,10 @@ class SecAggServicer:
     async def _read_all(self, context: Context, member: Member) -> None:
         """Hand every message to the member's round; the first that is refused ends the stream."""
         reason = None
-        with contextlib.suppress(_StreamEndedError, aio.UsageError):
+        with contextlib.suppress(StreamEndedError, aio.UsageError):
             try:
                 while True:
-                    message = await _read(context)
+                    message = await read(context, participant_message_from_wire)
                     if member.driver is None:
                         raise RejectionError(RejectionReason.OUT_OF_ORDER)
                     member.driver.receive(member.index, message)
@@ -222,48 +196,13 @@ class PlanServicer:
         self._monitor = services.tools.monitor
 
     async def get_plan(self, data: bytes, context: Context) -> bytes:
-        """The newest version of the only plan, or of the named one."""
-        try:
-            request = get_plan_request_from_wire(data)
-        except WireError:
-            raise RejectionError(RejectionReason.MALFORMED) from None
+        """The newest version of the only plan, or of the named one. Raises WireError."""
+        request = get_plan_request_from_wire(data)
         plan = self._catalogue.newest(request.name)
         if plan is None:
             self._monitor.rejected(RejectionReason.UNKNOWN_PLAN)
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such plan here; name one where there are several")
         return get_plan_response_to_wire(GetPlanResponse(plan.text, plan.hash, self._catalogue.signature(plan)))
-
-
-async def _refusal(work: Coroutine[Any, Any, Refusal | None]) -> Refusal | None:
-    """Why `work` was refused, or None: the one place where exceptions become reasons."""
-    try:
-        return await work
-    except RejectionError as error:
-        return error.reason
-    except WireError:
-        return RejectionReason.MALFORMED
-    except StoreError as error:
-        return error.problem  # said in the log once an outage, by the store's access
-    except TimeoutError:
-        return RejectionReason.LATE
-    except _StreamEndedError:
-        return None
-
-
-async def _read(context: Context) -> ParticipantMessage:
-    """The next message. Raises WireError, and _StreamEndedError at the end."""
-    data = await context.read()
-    if not isinstance(data, bytes):
-        raise _StreamEndedError
-    return participant_message_from_wire(data)
-
-
-async def _read_one(context: Context, kind: type[M]) -> M:
-    """The next message, which must be of one kind. Raises RejectionError too."""
-    message = await _read(context)
-    if not isinstance(message, kind):
-        raise RejectionError(RejectionReason.OUT_OF_ORDER)
-    return message
 
 
 async def _write(context: Context, message: Sendable) -> None:

@@ -1,24 +1,28 @@
 """A store in one database: opened, created, migrated, closed. What it holds, its subclass knows.
 
 Rules of this file: every `_reading` and `_writing` is one transaction, on disk before it returns, or nothing at all;
-`_write`, `_write_alone` and `_tidy` begin again where the engine rolled one back for another's sake. Which engine
-stands below, how it locks and what its faults mean, its backend knows (`storage_sqlite.py`, `storage_postgres.py`).
+`_write`, `_write_alone` and `_tidy` begin again where the engine rolled one back for another's sake. Whatever goes
+wrong in one leaves as a StoreError, so that who serves or tidies up goes on: also what a row holds that nobody expects,
+and a value that no row can hold. Its text repeats no value. Which engine stands below, how it locks and what its faults
+mean, its backend knows (`storage_sqlite.py`, `storage_postgres.py`).
 What it does not do: it repeats nothing that may have been committed. A commit whose answer is lost is a fault.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from traceback import extract_tb
 from typing import ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from client_sdk.errors import TelemetryError
 from collector.service.storage_backend import Backend, Writer, backend_of
-from collector.service.storage_errors import StoreError
+from collector.service.storage_errors import StoreError, StoreProblem
 from collector.service.storage_schema import Schema, revision_of, upgrade
 
 P = ParamSpec("P")
@@ -28,6 +32,11 @@ BUSY_TIMEOUT_S: Final = 5.0
 """How long a writer waits for another process's write before it answers that the store is locked."""
 
 ATTEMPTS: Final = 5
+
+_PACKAGE: Final = Path(__file__).parent
+
+_NO_VALUE: Final = (UnicodeEncodeError, OverflowError)
+"""Half a character, and a number beyond 64 bits: drivers raise these past SQLAlchemy."""
 
 
 class Store:
@@ -86,10 +95,22 @@ class Store:
 
     def _reading(self, *, quick: bool = False) -> AbstractContextManager[Connection]:
         """quick: asked while devices wait, and given up after seconds."""
-        return self._backend.reading(self._engine, quick=quick)
+        return self._told(self._backend.reading(self._engine, quick=quick))
 
     def _writing(self, kind: Writer = Writer.BESIDE) -> AbstractContextManager[Connection]:
-        return self._backend.writing(self._engine, kind)
+        return self._told(self._backend.writing(self._engine, kind))
+
+    @contextmanager
+    def _told(self, transaction: AbstractContextManager[Connection]) -> Iterator[Connection]:
+        """The transaction, whose every fault is a TelemetryError."""
+        try:
+            with transaction as conn:
+                yield conn
+        except (TelemetryError, ModuleNotFoundError):  # an extra that is not installed is named by who asked
+            raise
+        except Exception as error:  # noqa: BLE001 - the one place for whatever nobody thought of
+            # without the cause: it may repeat the values of a row
+            raise StoreError(self.where, StoreProblem.REFUSED, _said(error), code=type(error).__name__) from None
 
     def _write(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`work(conn, ...)` as one transaction, beside others."""
@@ -124,3 +145,14 @@ class Store:
                 return
         with self._writing(Writer.MIGRATION) as conn:
             upgrade(conn, self.schema)  # looks again at what is there: another process may have been quicker
+
+
+def _said(error: Exception) -> str:
+    """Which fault, and where of ours; nothing of what it was about."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if _PACKAGE in Path(frame.filename).parents]
+    name, place = type(error).__name__, f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    if isinstance(error, _NO_VALUE):
+        return (
+            f"was given a value that no row can hold ({name}{place}); nothing of this step was kept, give another one"
+        )
+    return f"failed with {name}{place}; nothing of this step was kept, run `ldp-collector doctor`"

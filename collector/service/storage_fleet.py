@@ -9,7 +9,7 @@ What it does not do: it computes no epsilon (`collector.accounting` does).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, Final
@@ -52,6 +52,11 @@ def smallest_sum(conn: Connection, now: int, window: str) -> int | None:
 # --- histories --------------------------------------------------------------------------------------
 
 
+Spent = Any
+"""Of one device its reports of one plan and n_h (plan_hash, n_h, reports, first, least; None where it has none) beside
+what is known of the device (whole, carried, cost): a row of `_by_device`, or what another engine has in its place."""
+
+
 def fleet_histories(
     conn: Connection,
     now: int,
@@ -65,9 +70,16 @@ def fleet_histories(
     corrupt: per plan, the share of a roster that is assumed to collude; a plan that is not among them hides nobody.
     Once there are more than `most` histories, they are rounded by the next of `ratios`.
     """
+    return like_histories(_by_device(conn, now, window, corrupt), most, ratios)
+
+
+def like_histories(
+    groups: Iterable[tuple[str, Sequence[Spent]]], most: int = MOST_HISTORIES, ratios: Sequence[float] = RATIOS
+) -> list[FleetHistory]:
+    """The same of what any engine found: by device, in their order."""
     found: Counter[_History] = Counter()
     used, left = 0.0, list(ratios)
-    for _, group in _by_device(conn, now, window, corrupt):
+    for _, group in groups:
         found[_rounded(_history(group), used)] += 1
         while len(found) > most and left:
             used, finer, found = left.pop(0), found, Counter()
@@ -85,9 +97,16 @@ def every_device(
     ratios: Sequence[float] = RATIOS,
 ) -> FleetWindow:
     """The same, and which device has which of them."""
+    return each_history(_by_device(conn, now, window, corrupt), most, ratios)
+
+
+def each_history(
+    groups: Iterable[tuple[str, Sequence[Spent]]], most: int = MOST_HISTORIES, ratios: Sequence[float] = RATIOS
+) -> FleetWindow:
+    """The same of what any engine found."""
     place: dict[_History, int] = {}
     found = []
-    for device, group in _by_device(conn, now, window, corrupt):
+    for device, group in groups:
         reports = sum(int(row.reports) for row in group if row.plan_hash is not None)
         least = min((row.least for row in group if row.least is not None), default=None)
         mine = place.setdefault(_history(group), len(place))
@@ -121,7 +140,7 @@ def _by_device(
 _History = tuple[tuple[tuple[bytes, int, int], ...], bool, int]
 
 
-def _history(rows: list[Row[Any]]) -> _History:
+def _history(rows: Sequence[Spent]) -> _History:
     """Plans by when they were first used where that says which may have been chosen after sums were seen."""
     whole = bool(rows[0].whole)
     first: dict[bytes, int] = {}

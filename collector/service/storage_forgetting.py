@@ -11,7 +11,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, insert, select
 
 from collector.service import tables as t
-from collector.service.retention import taken_for_s
+from collector.service.retention import every_plan, taken_for_s
 from collector.service.storage_reads import opted_out
 
 _LEDGER = (t.spends, t.folded_spends, t.device_totals, t.memo_reports, t.blames)
@@ -51,7 +51,7 @@ def drop_old_contributions(conn: Connection, now: int, piece: tuple[str, str | N
     mine = [t.opt_outs.c.device >= first, *([] if end is None else [t.opt_outs.c.device < end])]
     gone = select(t.opt_outs.c.device).where(*mine)
     dropped = 0
-    for name, longest_s in taken_for_s(conn).items():
+    for name, longest_s in taken_for_s(every_plan(conn)).items():
         old = (c.plan_name == name, c.period_start <= now - longest_s, c.device.in_(gone))
         dropped += conn.execute(delete(t.contributions).where(*old)).rowcount
     return dropped

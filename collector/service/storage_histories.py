@@ -28,8 +28,7 @@ from sqlalchemy import (
 from client_sdk.accounting.ledger import Cohort, FoldedReports, Ledger, LedgerEntry, LedgerPlan
 from collector.service import tables as t
 from collector.service.storage_reads import chunks
-
-LIFETIME = "lifetime"
+from collector.service.storage_rows import DIRECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +104,17 @@ def _entry(row: Row[Any], held: Sum) -> LedgerEntry:
         micro_epsilon=int(row.cost),
         outcome="counted",
         left_device=True,
-        resent=row.central_falls_back,
+        resent=_came_twice(row, held.delivery),
         delivery=held.delivery,  # type: ignore[arg-type]  # the store holds no other words
         round=row.round,
         cohort=Cohort(held.contributors, held.roster, held.resent),
         metric_contributors=held.metric_contributors if row.metric == t.SAMPLED else {},
     )
+
+
+def _came_twice(row: Row[Any], delivery: str) -> bool:
+    """Is that why the report stands at its local epsilon? A direct one does so whether or not it came twice."""
+    return bool(row.central_falls_back) and delivery != DIRECT
 
 
 def _folded(conn: Connection, device: str) -> tuple[FoldedReports, ...]:
@@ -123,7 +127,7 @@ def _folded(conn: Connection, device: str) -> tuple[FoldedReports, ...]:
             charged_at=row.last_charged_at,
             reports=row.reports,
             micro_epsilon=row.micro_epsilon,
-            resent=row.central_falls_back,
+            resent=_came_twice(row, row.delivery),
             delivery=row.delivery,
             cohort=Cohort(row.contributors, row.roster, 0),
             metric_contributors=json.loads(row.metric_contributors),

@@ -10,10 +10,11 @@ from sqlalchemy import Connection, insert, select
 
 from client_sdk.accounting.budget import format_micro
 from client_sdk.errors import PlanError
-from client_sdk.plan import Plan, parse_plan
+from client_sdk.plan import Plan
 from client_sdk.plan.names import broken_names
 from client_sdk.plan.successor import raised_limit
 from collector.service import tables as t
+from collector.service.stored_plans import stored_plan
 
 
 def put_plan(conn: Connection, plan: Plan, now: int) -> None:
@@ -32,7 +33,7 @@ def put_plan(conn: Connection, plan: Plan, now: int) -> None:
                 f"plan.period: {plan.name!r} has had a period of {stored.period_s} s since version "
                 f"{stored.version}, not {plan.period_s} s; a plan's period never changes, take a new plan.name"
             )
-        known = parse_plan(stored.text)
+        known = stored_plan(stored.text)
         if stored.version < plan.version:
             _refuse_raised_limits(known, plan)
         _refuse_broken_names(known, plan)

@@ -53,12 +53,7 @@ def standings(conn: Connection, devices: Sequence[str], plan_name: str, period_s
 def opted_out(conn: Connection, devices: Sequence[str]) -> set[str]:
     """Those of `devices` that are never taken again."""
     c = t.opt_outs.c
-    query = select(c.device)
-    return {
-        device
-        for chunk in chunks(devices)
-        for device in conn.execute(query.where(one_of(conn, c.device, chunk))).scalars()
-    }
+    return _those(conn, select(c.device), c.device, devices)
 
 
 def counted_devices(conn: Connection, devices: Sequence[str], plan_name: str, period_start: int) -> set[str]:
@@ -79,11 +74,7 @@ def blamed_devices(conn: Connection, devices: Sequence[str], plan_name: str, per
     b, held, plan = t.blames.c, t.rounds.c, t.plans.c
     joined = t.blames.join(t.rounds, held.round == b.round).join(t.plans, plan.hash == held.plan_hash)
     query = select(b.device).select_from(joined).where(plan.name == plan_name, held.period_start == period_start)
-    return {
-        device
-        for chunk in chunks(devices)
-        for device in conn.execute(query.where(one_of(conn, b.device, chunk))).scalars()
-    }
+    return _those(conn, query, b.device, devices)
 
 
 def report_costs(*conditions: ColumnElement[bool]) -> Select[Any]:

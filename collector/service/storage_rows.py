@@ -91,7 +91,7 @@ class Release:
     seconds: float
     now: float
     delivery: str = "interactive"
-    blamed: Sequence[Blamed] = ()
+    blamed: Sequence[Blamed] = field(default=(), repr=False)
 
     @property
     def rows(self) -> int:
@@ -113,7 +113,7 @@ class RoundRecord:
     reason: str | None
     seconds: float
     finished_at: int
-    blamed: Sequence[Blamed] = ()
+    blamed: Sequence[Blamed] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

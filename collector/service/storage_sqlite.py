@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -71,13 +72,12 @@ class SqliteBackend:
 
     def require_store(self, schema: Schema) -> None:
         """It is there, and not empty."""
-        check_there(self.path, schema)
-        if self.path.stat().st_size == 0:
+        if size_of(self.path, schema) == 0:
             raise not_current(self.where, schema, None)
 
     def for_reading(self, schema: Schema) -> Engine:
         """Where the folder may not be written too, as long as nobody writes."""
-        check_there(self.path, schema)
+        size_of(self.path, schema)
         mode, revision = judge_for_reading(self.path, schema, self.busy_timeout_s)
         if revision != schema.head:
             raise not_current(self.where, schema, revision)
@@ -219,11 +219,18 @@ def _problem_of_errno(number: int | None) -> StoreProblem:
     return StoreProblem.READ_ONLY if number in _READ_ONLY_ERRNO else StoreProblem.INPUT_OUTPUT
 
 
-def check_there(path: Path, schema: Schema) -> None:
-    if path.is_dir():
+def size_of(path: Path, schema: Schema) -> int:
+    """Of the file that must be there. Raises StoreError."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(path, StoreProblem.MISSING, f"no such store; {schema.where}") from None
+    except OSError as error:
+        what = f"cannot be looked at ({error.strerror}); name a path that this user may reach"
+        raise StoreError(path, StoreProblem.CANNOT_OPEN, what) from None
+    if stat.S_ISDIR(found.st_mode):
         raise StoreError(path, StoreProblem.MISSING, "is a folder; name the store's file in it")
-    if not path.exists():
-        raise StoreError(path, StoreProblem.MISSING, f"no such store; {schema.where}")
+    return found.st_size
 
 
 def create_file(path: Path, schema: Schema) -> None:
@@ -231,7 +238,7 @@ def create_file(path: Path, schema: Schema) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        check_there(path, schema)
+        size_of(path, schema)
     except FileNotFoundError:
         raise StoreError(path, StoreProblem.MISSING, f"folder {path.parent} does not exist; create it first") from None
     except OSError as error:
@@ -255,7 +262,7 @@ def judge_for_reading(path: Path, schema: Schema, busy_timeout_s: float) -> tupl
 
 def judge_for_writing(path: Path, schema: Schema, busy_timeout_s: float) -> None:
     """Refuse what this version does not understand before a byte of it changes."""
-    if path.stat().st_size == 0:
+    if size_of(path, schema) == 0:
         return
     try:
         revision = _judge(path, schema, "ro", busy_timeout_s)

@@ -74,19 +74,12 @@ class StoreAccess(Generic[AnyStore]):
             for seconds in took:
                 self._monitor.database(method.__name__, seconds)
 
-    async def call_patiently(
-        self, method: Callable[Concatenate[AnyStore, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """`call`, which waits up to PATIENCE_S for an outage to end first."""
-        await self._patience()
-        return await self.call(method, *args, **kwargs)
-
     async def call_gathered(
         self, method: Callable[[AnyStore, Sequence[Item]], Sequence[Exception | None]], item: Item, /
     ) -> None:
-        """`call_patiently` of `method(store, items)`, with this item and whatever else queues for the same method.
+        """`call` of `method(store, items)`, with this item and whatever else queues for the same method.
 
-        Raises what the method says of the item, or raises.
+        In an outage it waits up to PATIENCE_S for the end first. Raises what the method says of the item, or raises.
         """
         await self._patience()
         group = self._groups.get(method)
@@ -168,10 +161,8 @@ class StoreAccess(Generic[AnyStore]):
     def _probe(self) -> None:
         try:
             self._store.probe()
-        except StoreError as error:
+        except StoreError as error:  # whatever goes wrong is one: else nobody would ever end the outage
             self._outage = error
-        except Exception:  # a slip of ours ends no watch: nobody else would ever end the outage
-            log.exception("the probe of a store outage failed; it is tried again")
         else:
             self._outage = None
 

@@ -1,4 +1,4 @@
-"""The collector's tables, for every SQL engine alike (SQLAlchemy Core; nothing of one engine in here).
+"""The collector's tables, for every SQL engine alike (SQLAlchemy Core; of one engine, only which references it checks).
 
 What is stored: sums over at least `min_size` contributors, who contributed, and what it cost them. What is
 never stored: a report, a masked input, a share, a seed, or who else there is (a registrar's list of identities).
@@ -8,6 +8,8 @@ new revision in `migrations/versions` and its name in `migrations.REVISIONS`; a 
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -39,6 +41,17 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+ROW_BY_ROW: Final = "row_by_row"
+"""In the `info` of a ForeignKey: may PostgreSQL check it?"""
+
+
+def _unchecked(column: str) -> ForeignKey:
+    """A reference of the largest tables, of which a commit writes thousands of rows. PostgreSQL would look up and lock
+    the same few rows for each of them; there the doctor alone checks it, in SQLite the engine does.
+    """
+    return ForeignKey(column, info={ROW_BY_ROW: False})
+
 
 plans = Table(
     "plans",
@@ -125,7 +138,7 @@ contributions = Table(
     Column("plan_name", String(255), primary_key=True),
     Column("period_start", BigInteger, primary_key=True, autoincrement=False),
     Column("report_id", LargeBinary(16), nullable=False),
-    Column("round", String(64), ForeignKey("rounds.round"), nullable=False),
+    Column("round", String(64), _unchecked("rounds.round"), nullable=False),
     Column("resent", Boolean, nullable=False),
 )
 
@@ -134,13 +147,14 @@ spends = Table(
     metadata,
     Column("device", String(32), primary_key=True),
     Column("plan_name", String(255), primary_key=True),
-    Column("plan_hash", LargeBinary(32), ForeignKey("plans.hash"), primary_key=True),
+    Column("plan_hash", LargeBinary(32), _unchecked("plans.hash"), primary_key=True),
     Column("period_start", BigInteger, primary_key=True, autoincrement=False),
     Column("metric", String(255), primary_key=True),
     Column("micro_epsilon", BigInteger, nullable=False),
-    Column("round", String(64), ForeignKey("rounds.round"), nullable=False),
+    Column("round", String(64), _unchecked("rounds.round"), nullable=False),
     Column("charged_at", BigInteger, nullable=False),
-    # The report was sent twice: against somebody who sees the sums it costs its full local epsilon.
+    # The report was sent twice, or unmasked (`direct`): against somebody who sees the sums it costs its full local
+    # epsilon.
     Column("central_falls_back", Boolean, nullable=False),
     Index(None, "charged_at"),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from client_sdk.mechanisms import Value
+from client_sdk.mechanisms.memoized import MemoizedResponse
 from client_sdk.mechanisms.randomized_response import RandomizedResponse
 from collector.service import cli
 
@@ -87,6 +88,25 @@ def test_a_sampler_that_leaks(capsys: pytest.CaptureFixture[str], plan: Path, mo
     assert why.startswith("network, perturb_many: 'cell ")
     assert why.endswith("than epsilon 2 allows")
     assert verdict == "audit: FAIL, 1 of 2 metrics: network"
+
+
+def test_permanent_answers_that_leak(
+    capsys: pytest.CaptureFixture[str], plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a memoised metric what all reports of one value tell is a claim, and a row, of its own."""
+    plan.write_text(PLAN + "memoize = true\nepsilon_inf = 3\nmax_distinct = 2\n", encoding="utf-8")
+    status, out, _ = audit(capsys, "--plan", plan, "--samples", 4_000)
+    row = next(line for line in out.splitlines() if line.startswith("network, all reports"))
+    assert row.split()[3:7] == ["randomized_response", "3", "3.000000", "permanent"]
+    assert (status, row.split()[-1]) == (0, "PASS")
+    assert "audit: PASS, 2 metrics, no claim refuted" in out
+    monkeypatch.setattr(MemoizedResponse, "permanent", lambda self, code, entropy: code)
+    status, out, _ = audit(capsys, "--plan", plan, "--samples", 4_000)
+    assert status == 1
+    assert out.endswith("audit: FAIL, 1 of 2 metrics: network, all reports\n")
+    status, out, _ = audit(capsys, "--plan", plan, "--samples", 4_000, "--format", "json")
+    found = [(one["metric"], one["all_reports"], one["verdict"]) for one in json.loads(out)["metrics"]]
+    assert found == [("latency", False, "PASS"), ("network", False, "PASS"), ("network", True, "FAIL")]
 
 
 def test_integers_above_the_claim(

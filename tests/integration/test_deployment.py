@@ -4,6 +4,7 @@ enrol, meet in rounds and deliver over TLS, while a collector is killed, one dra
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -150,7 +151,7 @@ class Deployment:
 
     def fleet(self, count: int) -> RealFleet:
         """Devices that enrol with their tokens, over TLS to both services."""
-        tokens = iter(self.tokens(count + 20))
+        tokens = iter(self.tokens(count + 80))
 
         def make(folder: Path, endpoint: str, plan: Plan) -> TelemetryClient:
             return TelemetryClient(
@@ -226,14 +227,24 @@ async def ready(collector: Container, wanted: bool) -> None:
         await asyncio.sleep(0.1)
 
 
+async def has_streams(collector: Container) -> None:
+    deadline = time.monotonic() + 20
+    while not (await scrape(collector.metrics))["ldp_streams_open", ""]:
+        assert time.monotonic() < deadline, f"nobody came to {collector.name}"
+        await asyncio.sleep(0.02)
+
+
 async def a_collector_is_killed(deployed: Deployment, fleet: RealFleet) -> None:
     """In the middle of uploads; the load balancer sends everybody to the other one."""
     first = deployed.collectors[0]
     fleet.add(6)
     uploads = asyncio.ensure_future(fleet.upload(fleet.waiting()))
-    await asyncio.sleep(0.7)
+    await has_streams(first)
+    failed = fleet.failures.total()
     assert await asyncio.to_thread(first.stop, signal.SIGKILL) == -signal.SIGKILL
+    assert not uploads.done()
     await uploads
+    assert fleet.failures.total() > failed, "somebody was in the middle of it"
     fleet.check_books(deployed.url, everybody=False)
     await fleet.upload_until_counted(company=2)
     await asyncio.to_thread(first.start)
@@ -249,9 +260,14 @@ async def a_collector_drains(deployed: Deployment, fleet: RealFleet) -> None:
     first.process.send_signal(signal.SIGTERM)
     await ready(first, False)
     assert first.process.poll() is None
-    uploads = asyncio.ensure_future(fleet.upload(fleet.waiting()))
-    await until(lambda: deployed.balancer.open_connections > 0)
+    waiting = fleet.waiting()
+    uploads = asyncio.ensure_future(fleet.upload(waiting))
+    await until(lambda: deployed.balancer.open_connections >= len(waiting))
     deployed.balancer.use(*(collector.address for collector in deployed.collectors))
     await uploads
     assert await asyncio.to_thread(first.ended) == 0
+    lines = first.log.read_text().splitlines()  # the one that was killed left a word of Python's in there
+    events = [json.loads(line)["event"] for line in lines if line.startswith("{")]
+    while_draining = events[events.index("draining") : events.index("stopped")]
+    assert "round_released" in while_draining, "it was at work meanwhile"
     await fleet.upload_until_counted(company=2)

@@ -118,8 +118,7 @@ async def test_what_a_scrape_and_the_log_say_of_two_rounds(tmp_path: Path) -> No
         assert after["ldp_step_seconds_count", step] == 1
     assert after["ldp_opening_seconds_count", ""] == 1
     assert after["ldp_opening_seconds_sum", ""] > 0
-    stored = [after.get(("ldp_database_seconds_count", name), 0) for name in ("store_release", "store_releases")]
-    assert sum(stored) == 1
+    assert after["ldp_database_seconds_count", "store_releases"] == 1
     assert after["ldp_database_seconds_count", "record_aborted"] == 1
     assert after["ldp_joins_total", ""] == 6
     assert after["ldp_streams_open", ""] == after["ldp_waiting_devices", ""] == after["ldp_running_rounds", ""] == 0

@@ -28,6 +28,7 @@ from client_sdk import TelemetryClient
 from client_sdk.plan import Plan, parse_plan
 from tests import postgres
 from tests.integration.callers import device_client
+from tests.integration.participants import until
 from tests.integration.processes import ROOT, SERVE, Process
 from tests.integration.real_fleet import FAR, RealFleet, read_books
 from tests.integration.test_limits import small_plan
@@ -116,6 +117,7 @@ class Chaos:
     async def rage(self, kills: int, restarts: int) -> None:
         """Kill by kill, with the restarts spread among them."""
         self.balancer.cut_probability, self.line.cut_probability = CUTS, DATABASE_CUTS
+        await self.cut_somebody()
         due = {kills * (n + 1) // (restarts + 1): n for n in range(restarts)}
         while self.happened["kills"] < kills:
             if self.happened["kills"] in due:
@@ -126,12 +128,12 @@ class Chaos:
         self.balancer.cut_probability = self.line.cut_probability = 0.0
 
     async def _kill_one(self) -> None:
-        replica = self.rng.choice(self.replicas)
-        if self.rng.random() < 0.6:
+        replica, first = self.rng.choice(self.replicas), not self.happened["kills"]
+        if first or self.rng.random() < 0.6:
             step, met = self.rng.choice(STEPS), asyncio.Event()
             self._armed = (step, met)
             with suppress(TimeoutError):
-                await asyncio.wait_for(met.wait(), 4)
+                await asyncio.wait_for(met.wait(), 60 if first else 4)
                 self.happened[f"killed at {step}"] += 1
                 await asyncio.sleep(self.rng.uniform(0, 0.05))  # the other ends of the round are near that step too
             self._armed = None
@@ -145,10 +147,24 @@ class Chaos:
 
     async def _restart_database(self, number: int) -> None:
         async with self._database:
+            known = self._outages()
             await asyncio.to_thread(self.server.stop, (signal.SIGQUIT, signal.SIGINT)[number % 2])
             await asyncio.sleep(self.rng.uniform(0.5, 2.0))
+            with suppress(AssertionError):  # where no device needs the store meanwhile, no replica finds out
+                await until(lambda: self._outages() > known, timeout_s=15)
+            self.happened["outages"] += self._outages() > known
             await asyncio.to_thread(self.server.start)
         self.happened["database restarts"] += 1
+
+    def _outages(self) -> int:
+        """Lines that say that one began, of the replicas that run."""
+        logs = [replica.running.log.read_text() for replica in self.replicas if replica.running is not None]
+        return sum(log.count("store outage (unreachable): ") for log in logs)
+
+    async def cut_somebody(self) -> None:
+        """Whatever the odds of the bad lines were."""
+        await until(lambda: self.balancer.open_connections > 0, timeout_s=30)
+        self.happened["cuts"] += self.balancer.cut_all()
 
     async def end(self) -> None:
         for replica in self.replicas:
@@ -293,6 +309,10 @@ async def test_replicas_that_are_killed_count_each_report_once(
         doctor(one.url)
         assert one.happened["kills"] >= kills
         assert one.happened["database restarts"] == restarts
+        assert sum(times for what, times in one.happened.items() if what.startswith("killed at ")) > 0
+        assert one.happened["outages"] > 0
+        assert one.happened["cuts"] > 0
+        assert fleet.failures, "and devices had to come back"
         assert left <= 0.02 * devices + 2 * MIN_SIZE, f"{left} reports found no round: {dict(fleet.failures)}"
         say(one, fleet, left, raged_s, time.monotonic() - began)
         for each in (fleet, late):

@@ -219,8 +219,7 @@ async def test_more_waiting_than_the_limit_are_told_to_come_back(tmp_path: Path)
     async with collector(tmp_path, PLAN, max_waiting=1) as running:
         first, second = trio()[:2]
         waiting = asyncio.create_task(first.upload(running.address))
-        await until(lambda: running.service.monitor.snapshot().get("joins", 0) == 1)
-        await asyncio.sleep(0.05)
+        await until(lambda: running.service._lobby.waiting == 1)
         refused = await second.upload(running.address)
         assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         await waiting

@@ -35,6 +35,8 @@ SOAK_S = float(os.environ.get("LDP_SOAK_S", "600"))
 PACE_S = 0.5
 COHORT = 8
 EVERY_S = 2.0
+START_S = 5.0
+"""Until everybody has started: the devices end that much before SOAK_S has passed for the watch."""
 WARM_UP = 0.25
 WARM_ROUNDS = 250
 """Share of the time, and rounds, after which memory counts: gRPC's memory levels off after a thousand connections or so
@@ -118,8 +120,8 @@ def start_collector(folder: Path, url: str, plan: Plan) -> Any:
 
 async def watch(courses: list[Course], devices: Devices) -> list[int]:
     """Until the time is over: reports counted, at each look."""
-    counted, until = [], time.monotonic() + SOAK_S - EVERY_S
-    while time.monotonic() < until:
+    counted, until = [], time.monotonic() + SOAK_S - START_S - EVERY_S
+    while time.monotonic() < until and devices.process.poll() is None:
         for course in courses:
             course.look()
         counted.append(devices.counted)
@@ -134,7 +136,7 @@ async def test_memory_stays_flat(tmp_path: Path, store_url: str) -> None:
     crowd = Devices("crowd", tmp_path, running.address, COHORT - 1, first_minute)
     one = Devices("one", tmp_path, running.address, 1, first_minute)
     try:
-        await asyncio.sleep(5)
+        await asyncio.sleep(START_S)
         pid = running.process.pid
         courses = [
             Course("collector", [pid]),

@@ -8,7 +8,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Connection
+
 from client_sdk.plan import Plan, parse_plan
+from collector.service import tables
 from collector.service.storage import Contributor, Release
 
 DAY_S = 86_400
@@ -122,3 +125,17 @@ def counts(store: str | Path) -> dict[str, int]:
     with connection(store) as conn:
         tables = [row[0] for row in conn.execute(listed).fetchall()]
         return {table: conn.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}  # noqa: S608
+
+
+def differences(conn: Connection) -> list[Any]:
+    """Between the tables that migrations made and those of `tables.py`, where some references are only the doctor's."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    def is_there(item: Any, _name: str | None, kind: str, reflected: bool, _other: object) -> bool:
+        if conn.dialect.name != "postgresql" or reflected or kind != "foreign_key_constraint":
+            return True
+        return all(key.info.get(tables.ROW_BY_ROW, True) for key in item.elements)
+
+    context = MigrationContext.configure(conn, opts={"compare_type": True, "include_object": is_there})
+    return list(compare_metadata(context, tables.metadata))

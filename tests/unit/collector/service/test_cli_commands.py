@@ -21,7 +21,8 @@ from client_sdk.accounting.ledger_reader import parse_ledger
 from client_sdk.files import load_plan, load_plan_signature
 from client_sdk.identity import IdentityKey
 from client_sdk.plan import Registrar, parse_plan
-from collector.service import cli, cli_report
+from collector.reports import shown
+from collector.service import cli, report_tables
 from collector.service.registrar.folder import RegistrarFolder
 from collector.service.storage import CollectorStore
 from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, device, make_plan, make_release, plan_text
@@ -152,11 +153,11 @@ def test_a_tables_title_names_every_mechanism_and_its_sums_are_there() -> None:
         (1, "laplace", 1.0), (2, "hybrid", 2.5), (3, "laplace", 1.0),
     )]  # fmt: skip
     metric = {"mechanism": "laplace", "epsilon": 1.0, "versions": versions}
-    assert cli_report._mechanisms(metric) == "laplace, epsilon 1.0 (version 1, 3); hybrid, epsilon 2.5 (version 2)"
-    assert cli_report._mechanisms({**metric, "versions": versions[:1]}) == "laplace, epsilon 1.0"
-    assert cli_report._mechanisms({**metric, "versions": []}) == "laplace, epsilon 1.0"
-    assert cli_report._sum({"sum": 1234.5678, "sum_standard_error": 12.3}) == "1,235 ± 12"
-    assert cli_report._sum({"sum": None, "sum_standard_error": None}) == "-"
+    assert shown.mechanisms(metric) == "laplace, epsilon 1.0 (version 1, 3); hybrid, epsilon 2.5 (version 2)"
+    assert shown.mechanisms({**metric, "versions": versions[:1]}) == "laplace, epsilon 1.0"
+    assert shown.mechanisms({**metric, "versions": []}) == "laplace, epsilon 1.0"
+    assert report_tables._sum({"sum": 1234.5678, "sum_standard_error": 12.3}) == "1,235 ± 12"
+    assert report_tables._sum({"sum": None, "sum_standard_error": None}) == "-"
 
 
 # case A09
@@ -350,6 +351,40 @@ def test_wrong_input_is_one_line_and_exit_2(run: Run, db: Path, arguments: list[
     assert one_line(err, *words), err
     assert "SENTINEL" not in err
     assert db.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--db", "DB", "--metric", "x\udcff"],
+        ["report", "--db", "DB", "--since", "9223372036854775808"],
+        ["report", "--db", "x\udcff"],
+        ["report", "--db", "postgresql+psycopg://localhost/x\udcff"],
+        ["report", "--db", "postgresql+psycopg://x\udcff@localhost/x"],
+        ["privacy", "--db", "DB", "--device", "x\udcff"],
+        ["privacy", "--db", "DB", "--device", "9223372036854775808"],
+        ["access", "issue", "--db", "DB", "--role", "analyst", "--name", "x\udcff"],
+        ["access", "revoke", "x\udcff", "--db", "DB"],
+        ["housekeeping", "--db", "DB", "--keep-spends", "9223372036854775808d"],
+        ["housekeeping", "--db", "DB", "--keep-contributions", "9" * 400 + "d"],
+        ["registrar", "issue-token", "--dir", "DIR", "--count", "9223372036854775808"],
+        ["registrar", "revoke", "--dir", "DIR", "x\udcff"],
+        ["backup", "--db", "DB", "--out", "x\udcff/copy"],
+        ["doctor", "--db", "DB", "--log", "x\udcff"],
+    ],
+    ids=lambda words: " ".join(words).replace("\udcff", "?")[:60],
+)
+def test_half_a_character_and_too_large_a_number_are_one_line(
+    run: Run, db: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    """What a shell hands over where a terminal does not speak UTF-8; and what no engine's integer holds."""
+    assert run("registrar", "init", "--dir", tmp_path / "registrar")[0] == 0
+    places = {"DB": str(db), "DIR": str(tmp_path / "registrar")}
+    status, out, error = run(*(places.get(word, word) for word in arguments))
+    assert status in {cli.WRONG_INPUT, cli.ENVIRONMENT}
+    assert out == ""
+    assert one_line(error)
+    assert len(error) < 400
 
 
 def test_a_damaged_store_is_the_environment(run: Run, db: Path) -> None:

@@ -367,8 +367,8 @@ def test_a_folder_that_may_not_be_used_is_the_machines(tmp_path: Path, monkeypat
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"--out .*file"), cli_demo._folder(tmp_path / "file"):
+    with pytest.raises(ConfigurationError, match=r"--out .*file"), cli_demo.demo_folder(tmp_path / "file"):
         pass
     monkeypatch.setattr(Path, "mkdir", denied)
-    with pytest.raises(MachineError, match=r"--out .*Permission denied"), cli_demo._folder(tmp_path / "out"):
+    with pytest.raises(MachineError, match=r"--out .*Permission denied"), cli_demo.demo_folder(tmp_path / "out"):
         pass

@@ -160,6 +160,19 @@ async def test_a_full_sum_does_not_wait(store: CollectorStore, monkeypatch: pyte
     assert isinstance(waiting.result(), Stored), "stopping stores what is there"
 
 
+async def test_what_comes_after_the_end_is_told_so_and_stays_with_its_device(store: CollectorStore) -> None:
+    """A call that was on its way when the collector began to stop: nobody would store its report any more."""
+    async with sums(store) as (made, _):
+        before = add(made, 0)
+        await made.stop()
+        after = add(made, 1)
+        assert after.done()
+    assert isinstance(before.result(), Stored)
+    assert after.result() is RejectionReason.SHUTTING_DOWN
+    assert [one.device_id for one in store.contributions()] == [device(0)]
+    assert made._open == {}
+
+
 def test_no_sum_can_leave_64_bits() -> None:
     class Wide:
         bound = 2**61

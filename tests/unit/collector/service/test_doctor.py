@@ -121,6 +121,21 @@ def test_and_so_it_is_after_housekeeping_years_later(url: str) -> None:
     store.close()
 
 
+def test_references_that_no_engine_may_have_checked_are_looked_at(url: str) -> None:
+    """In PostgreSQL nobody refuses the statement: it checks neither of them row by row."""
+    with connection(url) as conn:
+        conn.execute("UPDATE spends SET round = 'nowhere' WHERE round = 'round-2'")
+        conn.execute("UPDATE contributions SET round = 'nowhere' WHERE round = 'round-2'")
+        conn.execute(
+            "UPDATE spends SET plan_hash = report_id FROM contributions c "
+            "WHERE spends.round = 'sum-4' AND c.round = 'sum-4'"
+        )
+    found = findings(url)["references"]
+    assert "3 rows of contributions name rounds.round 'nowhere', which is not there" in found
+    assert "6 rows of spends name rounds.round 'nowhere', which is not there" in found
+    assert any("2 rows of spends name plans.hash" in line for line in found)
+
+
 def test_an_empty_store_is_whole(own_store_url: str) -> None:
     CollectorStore.open(own_store_url).close()
     assert findings(own_store_url) == {}

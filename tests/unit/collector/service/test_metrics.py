@@ -75,6 +75,7 @@ def test_what_the_monitor_counts_is_what_the_page_says() -> None:
     monitor.rejected(StoreProblem.FULL)
     monitor.blamed([Fault.WRONG_SHARE.value])
     monitor.direct_stored(7)
+    monitor.count(monitoring.IDENTITY_FULL, 2)
     monitor.count("outages.full")
     monitor.count("certificates.expired", 3)
     assert value(page, "ldp_rounds_total", outcome="released", reason="none") == 2
@@ -82,6 +83,7 @@ def test_what_the_monitor_counts_is_what_the_page_says() -> None:
     assert value(page, "ldp_contributions_total", delivery="interactive") == 157
     assert value(page, "ldp_contributions_total", delivery="direct") == 7
     assert value(page, "ldp_direct_sums_total") == 1
+    assert value(page, "ldp_direct_identity_full_total") == 2
     assert value(page, "ldp_dropouts_total", step="confirm") == 2
     assert value(page, "ldp_dropouts_total", step="shares") == 9
     assert value(page, "ldp_rejections_total", reason="late") == 1

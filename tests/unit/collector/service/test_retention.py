@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -273,19 +274,36 @@ async def test_the_service_tidies_piece_by_piece_and_counts(
 ) -> None:
     """What devices ask comes in between, whatever there is to tidy up."""
     monkeypatch.setattr(CollectorStore, "agreed_time", lambda _store, now: now)
+    order: list[str] = []
+    begun, asked = asyncio.Event(), threading.Event()
+    loop, pieces = asyncio.get_running_loop(), CollectorStore.house_pieces
+
+    def watched(this: CollectorStore, now: float, keep: Retention) -> Iterator[Tidied]:
+        for piece in pieces(this, now, keep):
+            order.append("piece")
+            loop.call_soon_threadsafe(begun.set)
+            assert asked.wait(10)  # by then the question queues, behind this piece
+            yield piece
+
+    def question(this: CollectorStore) -> tuple[int, int]:
+        order.append("answer")
+        return this.device_totals(device(1))
+
+    monkeypatch.setattr(CollectorStore, "house_pieces", watched)
     for number in range(3):
         store.store_release(make_release(PLAN, f"round-{number}", period_start=PERIOD + number * DAY_S))
     monitor = Monitor()
     access = StoreAccess(store, monitor)
     keeping = Housekeeping(access, monitor, lambda: NOW + 800 * DAY_S, Retention())
     work = asyncio.create_task(keeping.once())
-    order: list[str] = []
-    work.add_done_callback(lambda _: order.append("tidied"))
+    await asyncio.wait_for(begun.wait(), 10)
+    answer = asyncio.create_task(access.call(question))
     await asyncio.sleep(0)
-    await access.call(CollectorStore.device_totals, device(1))
-    order.append("asked")
+    asked.set()
+    assert (await answer)[0] == 3
     await work
-    assert order[0] == "asked"
+    assert order[:2] == ["piece", "answer"]
+    assert order.count("piece") > len(SLICES)
     assert monitor.counted("housekeeping.spends") == 18
     assert monitor.counted("housekeeping.contributions") == 9
     assert keeping.last_success_at == NOW + 800 * DAY_S

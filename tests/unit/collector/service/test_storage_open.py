@@ -12,18 +12,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, event
+from sqlalchemy import create_engine, event, inspect
 
 from client_sdk.errors import ConfigurationError, PlanError, RefusalReason
 from client_sdk.plan import Plan, parse_plan
 from client_sdk.plan.successor import why_no_successor
-from collector.service import migrations, storage_schema, storage_sqlite, tables
+from collector.service import migrations, storage_schema, storage_sqlite
 from collector.service.storage import CollectorStore, StoreError, StoreProblem
-from tests.unit.collector.service.stores import NOW, counts, make_plan, make_release, plan_text
+from tests.unit.collector.service.stores import NOW, connection, counts, differences, make_plan, make_release, plan_text
 
 
 @pytest.fixture
@@ -202,11 +200,33 @@ def test_a_damaged_file(path: Path, damage: str, *, read_only: bool) -> None:
     assert path.read_bytes() == before
 
 
-def test_migrations_make_the_tables(path: Path) -> None:
-    CollectorStore.open(str(path)).close()
-    with create_engine(f"sqlite:///{path}").connect() as conn:
-        context = MigrationContext.configure(conn, opts={"compare_type": True})
-        assert compare_metadata(context, tables.metadata) == []
+def test_migrations_make_the_tables(store_url: str) -> None:
+    CollectorStore.open(store_url).close()
+    on_postgres = store_url.startswith("postgres")
+    engine = create_engine(store_url)
+    with engine.connect() as conn:
+        assert differences(conn) == []
+        keys = {key["name"] for table in ("contributions", "spends") for key in inspect(conn).get_foreign_keys(table)}
+    engine.dispose()
+    assert keys == (set() if on_postgres else {"fk_contributions_round", "fk_spends_plan_hash", "fk_spends_round"})
+
+
+def test_a_database_of_an_older_version_keeps_its_rows_and_loses_three_checks(empty_database: str) -> None:
+    older = dataclasses.replace(CollectorStore.schema, revisions=migrations.REVISIONS[:7])
+    engine = create_engine(empty_database)
+    with engine.begin() as conn:
+        storage_schema.upgrade(conn, older, "0007")
+        assert len(inspect(conn).get_foreign_keys("spends")) == 2
+    engine.dispose()
+    with connection(empty_database) as conn:
+        conn.execute("INSERT INTO device_totals VALUES ('aa', 1, 0, 2000000, 0, 0)")
+    store = CollectorStore.open(empty_database)
+    assert store.device_totals("aa") == (1, 2_000_000)
+    store.put_plan(make_plan(), NOW)
+    store.store_release(make_release(make_plan()))
+    store.close()
+    with pytest.raises(Exception, match="foreign key"), connection(empty_database) as conn:
+        conn.execute("DELETE FROM plans")
 
 
 def test_the_list_of_revisions_is_alembics() -> None:
@@ -236,7 +256,7 @@ def test_a_migration_that_dies_leaves_nothing(path: Path, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(storage_sqlite, "make_engine", engine_that_dies)
-        with pytest.raises(PowerCutError):
+        with pytest.raises(StoreError, match="failed with PowerCutError"):
             CollectorStore.open(str(path))
     assert any("CREATE TABLE plans" in statement for statement in made), "some tables had been made"
     assert counts(path) == {}

@@ -15,12 +15,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
 from client_sdk.errors import ConfigurationError, MissingExtraError, PlanError
-from collector.service import storage_postgres, storage_writes, tables
+from collector.service import storage_postgres, storage_writes
 from collector.service.postgres_faults import describe
 from collector.service.postgres_url import address_of
 from collector.service.registrar.store import RegistrarStore
@@ -34,6 +32,7 @@ from tests.unit.collector.service.stores import (
     PERIOD,
     counts,
     device,
+    differences,
     execute,
     make_plan,
     make_release,
@@ -166,8 +165,7 @@ def test_an_empty_database_becomes_a_store_as_sqlites(empty_database: str) -> No
     CollectorStore.open_existing(empty_database).close()
     CollectorStore.open(empty_database, read_only=True).close()
     with create_engine(empty_database).connect() as conn:
-        context = MigrationContext.configure(conn, opts={"compare_type": True})
-        assert compare_metadata(context, tables.metadata) == []
+        assert differences(conn) == []
 
 
 def test_a_registrar_has_a_database_of_its_own(empty_database: str, url: str) -> None:
