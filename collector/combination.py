@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -23,6 +23,11 @@ from client_sdk.mechanisms.categories import ABSENT
 from client_sdk.mechanisms.distribution import mix, quantiles_of
 from client_sdk.mechanisms.optional import ratio_of
 from collector.influence import influence, reach
+from collector.reduced import Head, Key, Reduced, reduce_sums
+from collector.slices import combined_slices, rows_of
+
+MOST_COORDINATES: Final = 4096
+"""Of a vector that are shown row by row."""
 
 if TYPE_CHECKING:
     from client_sdk.mechanisms.optional import OptionalNumber
@@ -48,6 +53,22 @@ class Combined:
     reach: float | None = None
 
 
+def beginning(combined: Combined) -> Combined:
+    """The same, of a vector with its first MOST_COORDINATES rows alone."""
+    if combined.answer != "vector" or len(combined.labels) <= MOST_COORDINATES:
+        return combined
+    cut, estimate = slice(MOST_COORDINATES), combined.estimate
+    columns = estimate.values, estimate.standard_errors, estimate.population_errors
+    values, errors, population = (column[cut] for column in columns)
+    first = replace(estimate, values=values, standard_errors=errors, population_errors=population)
+    return replace(combined, labels=combined.labels[cut], estimate=first)
+
+
+def is_count(answer: Answer, place: int) -> bool:
+    """Is this row of such an answer a number of devices?"""
+    return answer == "counts" or (answer in ("optional_mean", "slices") and place % 2 == 1)
+
+
 @dataclass(slots=True)
 class Pool:
     """Totals and contributors of one metric of one plan version, added up round by round.
@@ -65,28 +86,33 @@ class Pool:
     direct: int = 0
     periods: Counter[int] = field(default_factory=Counter)
 
-    def add(
-        self,
-        totals: Sequence[int],
-        contributors: int,
-        reports: int = 0,
-        *,
-        direct: bool = False,
-        period_start: int = 0,
-    ) -> None:
-        """Add one released sum; see `ReleasedSum`. Raises ValueError where it is not one of this metric."""
-        if len(totals) != self.metric.mechanism.length or contributors < 0:
+    def add(self, totals: Sequence[int], contributors: int, reports: int = 0) -> None:
+        """Add one released sum that hid its reports; see `ReleasedSum`. Raises ValueError where it is none of this
+        metric.
+        """
+        self.add_rounds(Head(b"", self.metric.name, 0, "interactive", contributors, 0, 0, reports))
+        self.add_totals(totals)
+
+    def add_rounds(self, head: Head) -> None:
+        """Of some rounds all but their totals."""
+        contributors, is_direct = head.contributors, head.delivery == "direct"
+        if contributors < 0:
+            raise ValueError(f"metric {self.metric.name!r}: a sum over {contributors} contributors")
+        self.contributors += contributors * head.rounds
+        self.periods[head.period_start] += contributors * head.rounds
+        self.reports += max(head.reports, contributors) * head.rounds
+        self.largest = max(self.largest, min(contributors, 1) if is_direct else max(head.reports, contributors))
+        self.direct += contributors * head.rounds * is_direct
+
+    def add_totals(self, totals: Sequence[int]) -> None:
+        """The totals of rounds that `add_rounds` has. Raises ValueError where they are none of this metric."""
+        if len(totals) != self.metric.mechanism.length:
             raise ValueError(
-                f"metric {self.metric.name!r}: a sum of {len(totals)} cells over {contributors} contributors, "
-                f"its plan has {self.metric.mechanism.length} cells"
+                f"metric {self.metric.name!r}: a sum of {len(totals)} cells, its plan has "
+                f"{self.metric.mechanism.length} cells"
             )
         before = self.totals or [0] * len(totals)
         self.totals = [a + b for a, b in zip(before, totals, strict=True)]
-        self.contributors += contributors
-        self.periods[period_start] += contributors
-        self.reports += max(reports, contributors)
-        self.largest = max(self.largest, *((min(contributors, 1),) if direct else (reports, contributors)))
-        self.direct += contributors * direct
 
     def estimate(self) -> Estimate:
         """Decode what has been added up so far."""
@@ -112,15 +138,21 @@ def _remembered(estimate: Estimate, contributors: Sequence[int]) -> Estimate:
     return Estimate(estimate.values, errors, estimate.contributors, population)
 
 
-def pool_sums(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> dict[tuple[bytes, str], Pool]:
+def pool_sums(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> dict[Key, Pool]:
     """Add up the rows of each (plan hash, metric). Raises KeyError for a row of an unknown plan or metric."""
-    pools: dict[tuple[bytes, str], Pool] = {}
-    for row in rows:
-        key = (row.plan_hash, row.metric)
+    return pools_of(plans, reduce_sums(rows))
+
+
+def pools_of(plans: Mapping[bytes, Plan], reduced: Reduced) -> dict[Key, Pool]:
+    """The same of what was added up elsewhere."""
+    pools: dict[Key, Pool] = {}
+    for head in reduced.heads:
+        key = (head.plan_hash, head.metric)
         if key not in pools:
-            pools[key] = Pool(plans[row.plan_hash].metrics[row.metric])
-        is_direct = row.delivery == "direct"
-        pools[key].add(row.totals, row.contributors, row.reports, direct=is_direct, period_start=row.period_start)
+            pools[key] = Pool(plans[head.plan_hash].metrics[head.metric])
+        pools[key].add_rounds(head)
+    for (plan_hash, metric, _), totals in reduced.totals.items():
+        pools[plan_hash, metric].add_totals(totals)
     return pools
 
 
@@ -129,12 +161,13 @@ def metric_estimate(metric: Metric, total: Sequence[int], contributors: int) -> 
     return metric.mechanism.estimate(total, contributors)
 
 
-def combine(pools: Sequence[Pool]) -> Combined:
+def combine(pools: Sequence[Pool], *, reaches: bool = True) -> Combined:
     """One answer over the versions of a metric, oldest version first; all of one kind, with one kind of answer.
 
     Counts: a label's is the sum over the versions that know it. Rows: the newest version's labels in plan order, then
     those that only older versions had, `other` and "no reading" last. Otherwise the rows of the newest version that
-    has contributors. Raises ValueError on no pool or on mixed kinds.
+    has contributors. Without `reaches` no influence and no reach, which take most of the time. Raises ValueError on no
+    pool or on mixed kinds.
     """
     kinds = {(pool.metric.kind, pool.metric.mechanism.answer) for pool in pools}
     if len(kinds) != 1:
@@ -144,10 +177,14 @@ def combine(pools: Sequence[Pool]) -> Combined:
     labels = (filled or pools)[-1].metric.mechanism.labels
     if answer == "counts":
         labels = _labels(pool.metric for pool in reversed(pools))
+    elif answer == "slices":
+        labels = rows_of(pool.metric for pool in reversed(pools))
     smoothed = any(_is_smoothed(pool.metric) for pool in filled or pools)
     if not filled:
         return Combined(labels, Estimate.empty(len(labels)), answer, smoothed)
     estimate = _COMBINE[answer](filled, labels)
+    if not reaches:
+        return Combined(labels, estimate, answer, smoothed)
     return Combined(labels, estimate, answer, smoothed, influence(filled, estimate), reach(filled, estimate))
 
 
@@ -269,6 +306,7 @@ _COMBINE: Final[Mapping[Answer, Callable[[Sequence[Pool], tuple[str, ...]], Esti
     "counts": _combined_counts,
     "mean": _combined_mean,
     "optional_mean": _combined_ratio,
+    "slices": combined_slices,
     "quantiles": _combined_quantiles,
     "vector": _combined_vector,
 }

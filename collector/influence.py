@@ -18,6 +18,7 @@ from client_sdk.mechanisms import Answer, Estimate, Mechanism
 from client_sdk.mechanisms.categories import CategoricalMechanism
 from client_sdk.mechanisms.distribution import QuantileEstimate, quantiles_of
 from client_sdk.mechanisms.pure import CountEstimate
+from collector.slices import slices_influence, slices_reach
 
 if TYPE_CHECKING:
     from client_sdk.mechanisms.optional import OptionalNumber, RatioParts
@@ -224,6 +225,7 @@ _INFLUENCE: Final[Mapping[Answer, _Figure]] = {
     "counts": _counts_influence,
     "mean": _mean_influence,
     "optional_mean": _ratio_influence,
+    "slices": slices_influence,
     "quantiles": _quantiles_influence,
     "vector": _vector_influence,
 }
@@ -231,6 +233,7 @@ _REACH: Final[Mapping[Answer, _Figure]] = {
     "counts": _counts_reach,
     "mean": _mean_reach,
     "optional_mean": _ratio_reach,
+    "slices": slices_reach,
     "quantiles": _quantiles_reach,
     "vector": _vector_reach,
 }

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from client_sdk.mechanisms import Answer, Estimate
 from collector.influence import corners, extremes, law_of, quantiles_influence
+from collector.slices import slices_bands
 
 if TYPE_CHECKING:
     from client_sdk.mechanisms.optional import OptionalNumber
@@ -134,6 +135,7 @@ _BANDS: Final[Mapping[Answer, _Bands]] = {
     "counts": _counts,
     "mean": _mean,
     "optional_mean": _ratio,
+    "slices": slices_bands,
     "quantiles": _quantiles,
     "vector": _vector,
 }

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from collector.combination import Pool, combine
+from collector.combination import is_count, metric_estimate
 
 if TYPE_CHECKING:
     from client_sdk.plan import Metric
@@ -26,7 +26,7 @@ FEWEST: Final = 3
 """Cohorts that a median needs: of two, it is the mean."""
 
 MOST_NUMBERS: Final = 1_000_000
-"""Rows times cohorts that are decoded one by one."""
+"""Rows of all cohorts together, which are decoded one by one."""
 
 ERROR: Final = math.sqrt(math.pi / 2.0)
 """Of a median, in errors of the mean over the same."""
@@ -41,28 +41,22 @@ def median_of_cohorts(
     rows: Sequence[ReleasedSum], metrics: Mapping[bytes, Metric], combined: Combined
 ) -> list[float | None]:
     """One per row of `combined`, which these sums came to; counts are of all its contributors."""
-    cohorts, nothing = cohorts_of(rows), [None] * len(combined.labels)
-    if not FEWEST <= len(cohorts) <= MOST_NUMBERS // max(1, len(combined.labels)):
-        return [*nothing]
+    cohorts = cohorts_of(rows)
+    decoded = sum(len(metrics[row.plan_hash].mechanism.labels) for row in cohorts)
+    if len(cohorts) < FEWEST or decoded > MOST_NUMBERS:
+        return [None] * len(combined.labels)
     found: dict[str, list[tuple[float, int]]] = {label: [] for label in combined.labels}
     for row in cohorts:
-        pool = Pool(metrics[row.plan_hash])
-        pool.add(row.totals, row.contributors, row.reports)
-        one = combine([pool])
-        for place, (label, value) in enumerate(zip(one.labels, one.estimate.values, strict=True)):
+        metric, n = metrics[row.plan_hash], row.contributors
+        values = metric_estimate(metric, row.totals, n).values
+        for place, (label, value) in enumerate(zip(metric.mechanism.labels, values, strict=True)):
             if value is not None and label in found:
-                found[label].append((value / row.contributors if is_count(one, place) else value, row.contributors))
-    n = combined.estimate.contributors
+                found[label].append((value / n if is_count(combined.answer, place) else value, n))
     medians = (_median(found[label]) for label in combined.labels)
     return [
-        median if median is None or not is_count(combined, place) else median * n
+        median if median is None or not is_count(combined.answer, place) else median * combined.estimate.contributors
         for place, median in enumerate(medians)
     ]
-
-
-def is_count(combined: Combined, place: int) -> bool:
-    """Is this row a number of devices?"""
-    return combined.answer == "counts" or (combined.answer == "optional_mean" and place == 1)
 
 
 def _median(weighted: Sequence[tuple[float, int]]) -> float | None:

@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from client_sdk.mechanisms.categories import CategoricalMechanism
+from client_sdk.mechanisms.histogram import Histogram
 from client_sdk.mechanisms.laplace import Laplace
 from client_sdk.mechanisms.numeric import NumericMechanism
-from client_sdk.mechanisms.pure import CountEstimate
+from client_sdk.mechanisms.sliced import SlicedNumber
 
 if TYPE_CHECKING:
     from client_sdk.plan import Metric
@@ -89,8 +91,9 @@ def standing_out(rows: Sequence[ReleasedSum], metrics: Mapping[bytes, Metric], r
     groups: dict[tuple[bytes, int], list[_Cohort]] = defaultdict(list)
     for row in rows:
         if row.delivery != "direct" and row.contributors:
-            totals = tested_totals(metrics[row.plan_hash], row)
-            if totals is not None and len(totals) <= MOST_ROWS:
+            metric = metrics[row.plan_hash]
+            totals = tested_totals(metric, row) if len(metric.mechanism.labels) <= MOST_ROWS else None
+            if totals is not None:
                 cohort = _Cohort(row.round_id, row.period_start, row.contributors, totals)
                 groups[row.plan_hash, row.period_start].append(cohort)
     compared = {key: group for key, group in groups.items() if len(group) > 1}
@@ -106,9 +109,11 @@ def standing_out(rows: Sequence[ReleasedSum], metrics: Mapping[bytes, Metric], r
 def tested_totals(metric: Metric, row: ReleasedSum) -> NDArray[np.float64] | None:
     """By row what is compared, None for a metric that has no test."""
     mechanism = metric.mechanism
-    if mechanism.answer == "counts":
-        estimate = mechanism.estimate(row.totals, row.contributors)
-        return np.array(estimate.supports, np.float64) if isinstance(estimate, CountEstimate) else None
+    if mechanism.answer in ("counts", "slices"):  # of a sliced number who supports a pair
+        counted = mechanism.inner if isinstance(mechanism, (Histogram, SlicedNumber)) else mechanism
+        if not isinstance(counted, CategoricalMechanism):  # smoothed
+            return None
+        return np.array(counted.supports(row.totals, row.contributors), np.float64)
     if mechanism.answer == "mean":
         return np.array(row.totals, np.float64) if isinstance(mechanism, NumericMechanism) else None
     if mechanism.answer == "optional_mean":  # who had a reading
@@ -119,14 +124,17 @@ def tested_totals(metric: Metric, row: ReleasedSum) -> NDArray[np.float64] | Non
 def _of_period(cohorts: list[_Cohort], tail: Tail, tests: int, rate: float) -> list[StandingOut]:
     """Of two that differ nobody can tell which one is false: both are named."""
     found, left = [], sorted(cohorts, key=lambda one: one.round_id)
+    table, sizes = np.array([one.totals for one in left]), np.array([one.reports for one in left])
     while len(left) > 1:
-        suspects = [(one, *_least(one, left, tail)) for one in left]
-        one, row, p = min(suspects, key=lambda suspect: suspect[2])
+        place, row, p = _least(table, sizes, tail)
         if p * tests > rate:
             break
-        for named in left if len(left) == 2 else [one]:
+        for named in left if len(left) == 2 else [left[place]]:
             found.append(_named(named, row, left, min(1.0, p * tests)))
-        left = [] if len(left) == 2 else [other for other in left if other is not one]
+        if len(left) == 2:
+            break
+        del left[place]
+        table, sizes = np.delete(table, place, axis=0), np.delete(sizes, place)
     return found
 
 
@@ -136,17 +144,22 @@ def _named(one: _Cohort, row: int, left: Sequence[_Cohort], p: float) -> Standin
     return StandingOut(one.round_id, one.period_start, row, float(one.totals[row]) / one.reports, rest, p)
 
 
-def _least(one: _Cohort, left: Sequence[_Cohort], tail: Tail) -> tuple[int, float]:
-    """The row in which a cohort is least like all of them together, and how likely that is."""
-    totals, reports = np.sum([other.totals for other in left], axis=0), sum(other.reports for other in left)
-    expected = totals * (one.reports / reports)
+def _least(table: NDArray[np.float64], sizes: NDArray[np.int64], tail: Tail) -> tuple[int, int, float]:
+    """(cohort, row, how likely that is) where a cohort is least like all of them together.
+
+    table: totals, shape (cohorts, rows). sizes: reports of each cohort.
+    """
+    totals, reports = table.sum(axis=0), int(sizes.sum())
+    of_all = sizes / reports
+    off = np.multiply.outer(of_all, totals)
+    np.abs(np.subtract(table, off, out=off), out=off)
     # The bits' deviation; that of other reports is larger, and their bounds lie above it.
     share = np.clip(totals / reports, 0.0, 1.0)
-    deviation = np.sqrt(one.reports * share * (1.0 - share) * (1.0 - one.reports / reports))
-    worth = np.flatnonzero(np.abs(one.totals - expected) >= _COULD_BE * deviation)
-    tails = [(tail(float(one.totals[row]), one.reports, float(totals[row]), reports), int(row)) for row in worth]
-    p, row = min(tails, default=(1.0, 0))
-    return row, p
+    off /= np.sqrt(sizes * (1.0 - of_all))[:, None]
+    worth = np.argwhere(off >= _COULD_BE * np.sqrt(share * (1.0 - share))).tolist()
+    tails = [(tail(float(table[i, j]), int(sizes[i]), float(totals[j]), reports), i, j) for i, j in worth]
+    p, place, row = min(tails, default=(1.0, 0, 0))
+    return place, row, p
 
 
 # --- tails ------------------------------------------------------------------------------------------

@@ -22,5 +22,6 @@ def norm_sub(counts: Sequence[float | None], total: float) -> tuple[float | None
         return (None,) * len(counts)
     falling = -np.sort(-np.array(known, np.float64))
     constants = (total - np.cumsum(falling)) / np.arange(1, falling.size + 1)
-    kept = int(np.flatnonzero(falling + constants > 0)[-1])
+    above = np.flatnonzero(falling + constants > 0)
+    kept = int(above[-1]) if above.size else 0  # the largest is kept; a float's digits may not show it
     return tuple(float(count) for count in np.maximum(np.array(known) + constants[kept], 0.0))

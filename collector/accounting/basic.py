@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from client_sdk.accounting import ledger
+from client_sdk.accounting.budget import MICRO
 
 WINDOWS: Final[Mapping[str, int]] = ledger.WINDOWS
 """Sliding windows in seconds, by charge time: (now - window, now]. Charges dated after `now` count in all."""
-
-MICRO: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

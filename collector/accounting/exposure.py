@@ -160,6 +160,23 @@ def local_losses(plan: Plan) -> tuple[PrivacyLoss, ...]:
     return tuple(PrivacyLoss.of(PURE, epsilon) for epsilon in dearest)
 
 
+def local_exposed(reports: Mapping[str, int], plans: Plans) -> Counter[Exposed]:
+    """What so many reports of each plan (by hash) lose together to whoever sees them all, and how often each."""
+    counts: Counter[Exposed] = Counter()
+    for plan, count in reports.items():
+        for loss in local_losses(plans[plan]):
+            counts[loss, 1] += count
+    return counts + memo_exposed(reports, plans)
+
+
+def memo_exposed(reports: Mapping[str, int], plans: Plans) -> Counter[Exposed]:
+    """The same of their memoised metrics alone, to whoever sees sums or reports."""
+    counts: Counter[Exposed] = Counter()
+    for losses in memo_losses(reports, plans).values():
+        counts.update({(loss, 1): count for loss, count in losses.items()})
+    return counts
+
+
 def exposed(exposure: Exposure, plan: Plan) -> Iterator[Exposed]:
     """What one of these reports loses to whoever sees only sums: nothing if it never left."""
     if exposure.falls_back is not None:

@@ -28,10 +28,10 @@ from client_sdk.accounting.loss import RELATION, plain
 from collector.accounting.adaptive import filtered, is_adaptive
 from collector.accounting.allowance import Allowance, allowance
 from collector.accounting.composition import Composer
-from collector.accounting.exposure import Exposed, Exposure, Plans, exposed_by_plan, exposures, local_losses
+from collector.accounting.exposure import Exposed, Exposure, Plans, exposed_by_plan, exposures, local_exposed
 from collector.accounting.grid import merged
 from collector.accounting.losses import central_pair
-from collector.accounting.memoised import alone_micro, memo_losses
+from collector.accounting.memoised import alone_micro
 from collector.accounting.pairs import check_delta
 
 ACCOUNTANT: Final = "1"
@@ -115,7 +115,7 @@ def figures(
     if now is not None:
         ledger = replace(ledger, as_of=now)
     rows = exposures(ledger, plans, corrupt, window)
-    pure = Fraction(max(ledger.spent_micro_epsilon(window), _by_themselves(rows, plans)), MICRO)
+    pure = Fraction(max(ledger.spent_micro_epsilon(window), alone_micro(_reports(rows), plans)), MICRO)
     delta_pure = sum((plans[row.plan].report_delta * row.reports for row in rows), Decimal(0))
     local, method = _local(ledger, rows, plans, window, pure, delta, delta_pure)
     central, central_method = _central(ledger, rows, plans, window, pure, delta)
@@ -143,11 +143,12 @@ def figures(
     )
 
 
-def _by_themselves(rows: Sequence[Exposure], plans: Plans) -> int:
+def _reports(rows: Sequence[Exposure]) -> Counter[str]:
+    """By plan."""
     reports: Counter[str] = Counter()
     for row in rows:
         reports[row.plan] += row.reports
-    return alone_micro(reports, plans)
+    return reports
 
 
 def _fallback(row: Exposure) -> FallbackRound:
@@ -172,16 +173,7 @@ def _local(
         return float(pure), PURE_CARRIED
     if is_adaptive(ledger, rows):
         return float(pure), PURE_CHANGED
-    reports: Counter[str] = Counter()
-    for row in rows:
-        reports[row.plan] += row.reports
-    counts: Counter[Exposed] = Counter()
-    for plan, count in reports.items():
-        for loss in local_losses(plans[plan]):
-            counts[loss, 1] += count
-    for losses in memo_losses(reports, plans).values():
-        counts.update({(loss, 1): count for loss, count in losses.items()})
-    composed = _composed(counts, delta)
+    composed = _composed(local_exposed(_reports(rows), plans), delta)
     return min(float(pure), composed) if delta_pure <= delta else composed, COMPOSED
 
 

@@ -12,22 +12,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from client_sdk.accounting.budget import MICRO
 from client_sdk.accounting.ledger import Cohort, FoldedReports, Ledger, LedgerPlan
 from client_sdk.plan import Plan
-from collector.accounting import history
 from collector.accounting.basic import FleetHistory, FleetSum
-from collector.accounting.exposure import Exposed, Plans, local_losses
+from collector.accounting.composition import Composer
+from collector.accounting.exposure import Exposed, Plans, local_exposed, local_losses, memo_exposed
 from collector.accounting.figures import AS_LOCAL, COMPOSED, SUMS, figures
 from collector.accounting.grid import grid_for, order, rounded_down
 from collector.accounting.local import closed_form, rho
 from collector.accounting.losses import central_pair
-from collector.accounting.memoised import alone_micro, memo_losses, spent_micro
+from collector.accounting.memoised import alone_micro, spent_micro
+
+TOLERANCE: Final = 1e-4
+"""By about what share of itself an epsilon of a fleet may come out too high."""
 
 Progress = Callable[[int, int], None]
 """(done, in all)."""
@@ -85,7 +87,7 @@ def fleet_figures(
         if progress is not None:
             progress(done + more, total)
 
-    local = _composed([_local(one, plans) for one in whole], delta, step)
+    local = _composed([local_exposed(_reports(one), plans) for one in whole], delta, step)
     done = len(whole)
     central = _composed([_central(one, plans) for one in whole], delta, step)
     done += len(whole)
@@ -131,14 +133,6 @@ def _delta_pure(one: FleetHistory, plans: Plans) -> float:
     return float(sum(plans[plan.hex()].report_delta * count for plan, _, count in one.reports))
 
 
-def _local(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
-    counts: Counter[Exposed] = Counter()
-    for plan, _, count in one.reports:
-        for loss in local_losses(plans[plan.hex()]):
-            counts[loss, 1] += count
-    return counts + _memoised(one, plans)
-
-
 def _reports(one: FleetHistory) -> Counter[str]:
     """By plan."""
     counts: Counter[str] = Counter()
@@ -152,13 +146,6 @@ def alone(one: FleetHistory, plans: Plans) -> int:
     return alone_micro(_reports(one), plans)
 
 
-def _memoised(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
-    counts: Counter[Exposed] = Counter()
-    for losses in memo_losses(_reports(one), plans).values():
-        counts.update({(loss, 1): count for loss, count in losses.items()})
-    return counts
-
-
 def _central(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
     counts: Counter[Exposed] = Counter()
     for plan_hash, n_h, count in one.reports:
@@ -166,19 +153,20 @@ def _central(one: FleetHistory, plans: Plans) -> Counter[Exposed]:
         hidden = [loss for metric in plan.metrics.values() if metric.memo is None for loss in metric.losses]
         for loss in local_losses(plan) if n_h == 1 else hidden:
             counts[loss, n_h] += count
-    return counts + _memoised(one, plans)
+    return counts + memo_exposed(_reports(one), plans)
 
 
 def _composed(histories: Sequence[Mapping[Exposed, int]], delta: float, step: Progress) -> list[float]:
-    """The epsilon of each, all at the same delta and by one composer."""
+    """The epsilon of each, all at the same delta and by one composer; those that are alike once."""
     used = sorted({one for counts in histories for one in counts}, key=order)
-    place = {one: i for i, one in enumerate(used)}
-    matrix: NDArray[np.integer[Any]] = np.zeros((len(histories), len(used)), dtype=np.int64)
-    for row, counts in zip(matrix, histories, strict=True):
-        for one, count in counts.items():
-            row[place[one]] = count
-    pairs = [central_pair(loss, n_h) for loss, n_h in used]
-    return [float(epsilon) for epsilon in history.fleet(pairs, matrix, delta, ratio=0.0, progress=step)]
+    composer = Composer([central_pair(loss, n_h) for loss, n_h in used], TOLERANCE)
+    rows = [tuple(counts.get(one, 0) for one in used) for counts in histories]
+    # In order of size, so that neighbours share their grids and the composer's memory of them suffices.
+    different, found = sorted(set(rows), key=lambda row: (sum(row), row)), {}
+    for done, row in enumerate(different, start=1):
+        found[row] = composer.epsilon(row, delta)
+        step(done, len(different))
+    return [found[row] for row in rows]
 
 
 def _as_ledger(one: FleetHistory, plans: Plans) -> Ledger:

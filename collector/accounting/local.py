@@ -10,7 +10,7 @@ the sum S1 (or on S3) bounds anything; the caller shows that then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 import numpy as np
@@ -27,11 +27,6 @@ _GAUSSIAN_REACH: Final = 12.0
 _GAUSSIAN_BINS: Final = 1 << 15
 
 _Real = TypeVar("_Real", float, NDArray[np.float64])
-
-
-def pure_sum(epsilons: Iterable[float], counts: Iterable[int]) -> float:
-    """S1: the epsilon of all reports together at delta = 0, by basic composition, rounded once."""
-    return math.fsum(count * epsilon for epsilon, count in zip(epsilons, counts, strict=True))
 
 
 def rho(epsilon: _Real) -> _Real:

@@ -1,4 +1,4 @@
-"""The exact privacy of a sum of noises: what n_h lattice Laplace or discrete Gaussian noises hide together.
+"""The exact privacy of a sum of noises: what n_h lattice Laplace noises hide together.
 
 The noise of the sum is log-concave, so replacing a value by one farther away is never better hidden: the pair is the
 noise shifted by the whole width against the noise, and it is its own mirror image.
@@ -36,18 +36,11 @@ _DIRECT_ABOVE: Final = 2.0
 """The epsilon above which an FFT's rounding, times e^epsilon, would show where few noises are added."""
 
 _FFT_RADIUS: Final = 1 << 20
-_DIRECT_RADIUS: Final = 1 << 12
 _DIRECT_PRODUCTS: Final = 6e8
 """About what the squarings of a direct convolution may cost."""
 
 _FINE_SCALE: Final = 12.0
 """A lattice on which the scale of the noise spans so many cells raises epsilon by less than 3e-4 of it."""
-
-_SMOOTH_SIGMA: Final = 3.0
-"""From here on a sum of discrete Gaussians is one, but for 5 n e^-(pi sigma)^2 of every mass (Kairouz et al. 2021)."""
-
-_CELLS: Final = 1 << 17
-"""Cells on each side of a Gaussian's middle; its exact lattice where that is shorter."""
 
 _Floats = NDArray[np.float64]
 
@@ -190,68 +183,3 @@ def power(law: _Floats, count: int, radius: int) -> _Floats:
 def _cut(law: _Floats, radius: int) -> _Floats:
     middle = len(law) // 2
     return law[max(0, middle - radius) : middle + radius + 1]
-
-
-def gaussian_sum(sigma: float, sensitivity: int, n_h: int, clamped: float = 0.0) -> LossPair:
-    """n_h reports of discrete Gaussian noise of parameter `sigma`, on values that differ by at most `sensitivity`.
-
-    clamped: the probability that one report's noise leaves the range that every output is clamped to. n_h counts the
-    victim. Raises ValueError for sigma < 0.05 or not finite, a sensitivity < 1, or n_h < 1.
-    """
-    if not 0.05 <= sigma < math.inf or sensitivity < 1 or n_h < 1:
-        raise ValueError(
-            f"sigma must be at least 0.05, sensitivity and n_h at least 1, got {sigma!r}, {sensitivity!r}, {n_h!r}"
-        )
-    if sigma >= _SMOOTH_SIGMA or n_h == 1:
-        return _one_gaussian(sigma * math.sqrt(n_h), sensitivity, n_h * clamped)
-    radius = math.ceil(sigma * math.sqrt(2.0 * _TAIL * n_h)) + 1
-    if radius <= _DIRECT_RADIUS:
-        return _gaussian_directly(sigma, sensitivity, n_h, radius, n_h * clamped)
-    size = fast_size(2 * (radius + sensitivity) + 1)
-    angles = np.linspace(0.0, math.pi, size // 2 + 1)
-    transform = np.exp(n_h * _gaussian_log_transform(sigma, angles))
-    return _shifted_by_fft(transform, size, radius + sensitivity, sensitivity, math.inf, n_h * clamped)
-
-
-def _one_gaussian(deviation: float, shift: int, changed: float) -> LossPair:
-    """Loss (shift^2 + 2 w shift) / (2 deviation^2) at a noise of w: of a run of cells, that of its highest one."""
-    width = max(1, math.ceil(deviation * math.sqrt(2.0 * _TAIL) / _CELLS))
-    runs_needed = math.ceil((deviation * math.sqrt(2.0 * _TAIL) + 1.0) / width) + 1
-    starts = np.asarray(1.0 + width * np.arange(runs_needed), dtype=np.float64)
-    above = _gaussian_above(starts, deviation) if width > 1 else _gaussian_sums(starts, deviation)
-    runs = np.maximum(above[:-1] - above[1:], 0.0)
-    middle = 1.0 - 2.0 * above[0]
-    w = np.concatenate((-starts[:-1], [0.0], starts[1:] - 1.0))
-    masses = np.concatenate((runs, [middle], runs))
-    return guarded(shift * (shift + 2.0 * w) / (2.0 * deviation**2), masses, changed, 2.0 * math.exp(-_TAIL))
-
-
-def _gaussian_sums(starts: _Floats, deviation: float) -> _Floats:
-    """P(W >= start) of the discrete Gaussian, starts = 1, 2, ..., by adding its masses up."""
-    masses = np.exp(-0.5 * (starts / deviation) ** 2)
-    sums = np.cumsum(masses[::-1])[::-1]
-    return np.asarray(sums / (1.0 + 2.0 * sums[0]))
-
-
-def _gaussian_above(starts: _Floats, deviation: float) -> _Floats:
-    """The same for deviations so large that the midpoint rule with its first correction is exact to 1e-16."""
-    x = (starts - 0.5) / deviation
-    slope = x * np.exp(-0.5 * x**2) / (math.sqrt(2.0 * math.pi) * deviation**2)
-    return 0.5 * np.array([math.erfc(one) for one in x / math.sqrt(2.0)]) - slope / 24.0
-
-
-def _gaussian_directly(sigma: float, shift: int, count: int, radius: int, changed: float) -> LossPair:
-    reach = math.ceil(sigma * math.sqrt(2.0 * _TAIL)) + 1
-    one = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-    law = power(one / one.sum(), count, radius)
-    losses, masses = _shifted(law, law, shift, math.inf)
-    return guarded(losses, masses, changed, 8.0 * count * math.exp(-_TAIL))
-
-
-def _gaussian_log_transform(sigma: float, angles: _Floats) -> _Floats:
-    """ln of the discrete Gaussian's characteristic function, by Poisson summation: every term is positive."""
-    turns = 2.0 * math.pi * np.arange(-math.ceil(2.0 / sigma) - 1, math.ceil(2.0 / sigma) + 2)
-    shifted = sum(np.exp(-0.5 * sigma**2 * (2.0 * angles * turn + turn**2)) for turn in turns)
-    return np.asarray(
-        np.log(shifted) - 0.5 * (sigma * angles) ** 2 - math.log(np.exp(-0.5 * (sigma * turns) ** 2).sum())
-    )

@@ -43,11 +43,6 @@ class LossDistribution:
     masses: NDArray[np.float64]
     infinite: float
 
-    @classmethod
-    def from_pair(cls, pair: LossPair, step: float, trim: float = 0.0) -> LossDistribution:
-        """The pair on the grid of multiples of `step`; see Atoms.trimmed and Atoms.on_grid."""
-        return Atoms.of(pair).trimmed(trim).on_grid(step)
-
     @cached_property
     def losses(self) -> NDArray[np.float64]:
         """The finite losses, ascending, shape (m,)."""
@@ -69,16 +64,6 @@ class LossDistribution:
         above += _cells_passed(self.masses[above:], self.losses[above:], room)
         start = max(start, float(self.losses[above - 1])) if above else start
         return smallest_epsilon(self.masses[above:], self.losses[above:], room, start)
-
-    def compose(self, other: LossDistribution) -> LossDistribution:
-        """Both releases together. Absolute rounding about 1e-15: `composition.py` is exact for smaller deltas too."""
-        return _whole_support([self, other], [1, 1])
-
-    def self_compose(self, count: int) -> LossDistribution:
-        """`count` releases of this one, fresh coins each time; as `compose` otherwise."""
-        if count < 1:
-            raise ValueError(f"a composition needs at least one release, got {count}")
-        return _whole_support([self], [count])
 
 
 def _cells_passed(masses: NDArray[np.float64], losses: NDArray[np.float64], room: float) -> int:
@@ -215,20 +200,3 @@ def any_infinite(infinite: Sequence[float], counts: Sequence[int]) -> float:
     if max(infinite) >= 1.0:
         return 1.0
     return -math.expm1(math.fsum(count * math.log1p(-one) for one, count in zip(infinite, counts, strict=True)))
-
-
-def _whole_support(parts: Sequence[LossDistribution], counts: Sequence[int]) -> LossDistribution:
-    """Untilted, over every loss that can occur: nothing wraps around."""
-    step = parts[0].step
-    if any(part.step != step for part in parts):
-        raise ValueError("distributions on different grids cannot be composed; give both the same step")
-    length = 1 + sum(count * (len(part.masses) - 1) for part, count in zip(parts, counts, strict=True))
-    if length > MAX_CELLS:
-        raise ValueError(f"{length} cells are too many for one grid; use a coarser step, or composition.Composer")
-    size = 1 << (length - 1).bit_length()
-    low = sum(count * part.first for part, count in zip(parts, counts, strict=True))
-    rounding = sum(counts) * size.bit_length() * float(np.finfo(np.float64).eps)
-    spectra = [Spectrum.of(part, 0.0, size) for part in parts]
-    return composed(
-        spectra, counts, step, Window(low, size, low, rounding), any_infinite([part.infinite for part in parts], counts)
-    )

@@ -17,6 +17,7 @@ from client_sdk.errors import PlanError
 from client_sdk.plan.build import AUTO, LABELS, MECHANISMS, NUMBERS, number
 from collector.accounting.composition import Composer
 from collector.accounting.exposure import honest
+from collector.accounting.figures import COMPOSED
 from collector.accounting.losses import central_pair, local_pair, method
 from collector.accounting.subsampling import fixed_size
 
@@ -32,8 +33,6 @@ WORDS: Final = tuple(
 
 LEVELS: Final = 1000
 """Steps of a number's lattice: as many as a plan has without a word."""
-
-COMPOSED: Final = "exact composition"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,17 +43,6 @@ def hadamard(epsilon: float, n_h: int) -> LossPair:
     return structured(2.0 / (2.0 + math.expm1(epsilon)), 0.25, 0.25, epsilon, n_h)
 
 
-def square_wave(half_width: float, epsilon: float, n_h: int) -> LossPair:
-    """Square Wave on [0, 1], likelier within `half_width` (b <= 1/2) of the value; bins are post-processing."""
-    check_sum(epsilon, n_h)
-    if not 0.0 < half_width <= 0.5:
-        raise ValueError(f"the half width of a square wave lies above 0 and not above 1/2, got {half_width!r}")
-    width = 2.0 * half_width
-    return structured(
-        (1.0 + width) / (1.0 + width + width * math.expm1(epsilon)), width / (1.0 + width), 0.0, epsilon, n_h
-    )
-
-
 def structured(gamma: float, pi: float, pi2: float, epsilon: float, n_h: int, hiding: float | None = None) -> LossPair:
     """gamma: the blanket's probability; pi = w(H_x - H_x') = w(H_x' - H_x); pi2 = w(H_x and H_x').
 

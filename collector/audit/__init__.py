@@ -4,7 +4,8 @@ Rules of this room: a sampler is convicted only on evidence. For each ordered pa
 half of the reports and counted once on the other; Clopper and Pearson's bounds of the two probabilities give a
 certified lower bound on epsilon, and a bound above the claim convicts. `alpha` is split evenly over all pairs, events
 and both bounds (Bonferroni): a sampler that keeps its claim is convicted with probability at most `alpha` in total,
-whatever the events are. Entropy is an argument.
+whatever the events are. A memoised metric has two claims: of one report, and of all reports of one value, which tell at
+most what its permanent answer tells (`audit_permanent`). Entropy is an argument.
 What it does not do: acquit. No conviction means that no event among the views (`events`) gave a leak away at this many
 samples. Beside it stands the exact check of the shipped integers, `ratio_holds`: that proves the law, and the audit
 that the code draws it.
@@ -21,9 +22,10 @@ from itertools import permutations
 from statistics import NormalDist
 
 from client_sdk.mechanisms import Entropy, Mechanism, Value
+from client_sdk.mechanisms.memoized import Memoized
 from client_sdk.plan.model import Metric
 from collector.audit.binomial import lower_bound, upper_bound
-from collector.audit.draws import Draw, in_bulk, inputs_of, one_by_one
+from collector.audit.draws import Draw, in_bulk, inputs_of, one_by_one, permanent_answer
 from collector.audit.events import Event, Ints, Parts, View, best_events, score_of, views_of
 
 ALPHA = 1e-6
@@ -68,7 +70,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class SamplerAudit:
-    """`perturb` or `perturb_many` of one metric."""
+    """`perturb`, `perturb_many` or `permanent` of one metric."""
 
     sampler: str
     evidence: Evidence
@@ -77,9 +79,10 @@ class SamplerAudit:
 
 @dataclass(frozen=True, slots=True)
 class MetricAudit:
-    """One metric of a plan: its claim, the exact law of its integers, and both samplers.
+    """One metric of a plan: its claim, the exact law of its integers, and its samplers.
 
-    claimed: epsilon of one report, up to delta (0 but for Gaussian noise). exact: ln of the largest ratio of the
+    claimed: epsilon of one report, up to delta (0 but for Gaussian noise). all_reports: of a memoised metric, and then
+    epsilon_inf, of any number of reports of one value. exact: ln of the largest ratio of the
     integers that ship, or of Gaussian noise the epsilon that its integers have at delta; exact_holds: it is at most the
     claim, in exact arithmetic.
     """
@@ -91,6 +94,12 @@ class MetricAudit:
     exact_holds: bool
     samplers: tuple[SamplerAudit, ...]
     delta: Decimal = Decimal(0)
+    all_reports: bool = False
+
+    @property
+    def title(self) -> str:
+        """What the claim is about, for a reader."""
+        return f"{self.name}, all reports" if self.all_reports else self.name
 
     @property
     def passed(self) -> bool:
@@ -101,20 +110,20 @@ class MetricAudit:
 def audit_metrics(
     metrics: Sequence[Metric], entropy: Entropy, *, samples: int, alpha: float = ALPHA
 ) -> Iterator[MetricAudit]:
-    """Every metric's both samplers, `samples` reports of each input (fewer where reports are wide or made singly).
+    """Every metric's both samplers, `samples` reports of each input (fewer where reports are wide or made singly);
+    after a memoised metric's one report, its permanent answers.
 
     alpha: for all of them together.
     """
+    memoised = sum(isinstance(metric.mechanism, Memoized) for metric in metrics)
+    share = alpha / (len(metrics) + memoised) if metrics else alpha
     for metric in metrics:
+        mechanism, inputs = metric.mechanism, inputs_of(metric)
         yield audit_mechanism(
-            metric.mechanism,
-            inputs_of(metric),
-            entropy,
-            name=metric.name,
-            epsilon=metric.epsilon,
-            samples=samples,
-            alpha=alpha / len(metrics),
+            mechanism, inputs, entropy, name=metric.name, epsilon=metric.epsilon, samples=samples, alpha=share
         )
+        if isinstance(mechanism, Memoized):
+            yield audit_permanent(mechanism, inputs, entropy, name=metric.name, samples=samples, alpha=share)
 
 
 def audit_mechanism(
@@ -130,9 +139,7 @@ def audit_mechanism(
     """The exact check and both samplers. epsilon: the claim, the mechanism's own unless given."""
     claimed = mechanism.epsilon if epsilon is None else epsilon
     width = mechanism.length * len(inputs)
-    cost = SINGLE_COST + mechanism.length * (SINGLE_COORDINATE if mechanism.answer == "vector" else 1)
-    affordable = SINGLE_WORK // (len(inputs) * cost)
-    single = max(SAMPLES_MIN, min(samples // SINGLE_SHARE, affordable))
+    single = max(SAMPLES_MIN, min(samples // SINGLE_SHARE, _affordable(mechanism, inputs)))
     draws: dict[str, tuple[Draw, int]] = {
         "perturb_many": (in_bulk(mechanism, entropy), max(SAMPLES_MIN, min(samples, CELLS_HELD // width))),
         "perturb": (one_by_one(lambda value: mechanism.perturb(value, entropy)), single),
@@ -145,6 +152,34 @@ def audit_mechanism(
     ratio = mechanism.worst_ratio
     holds = ratio_holds(ratio, claimed)
     return MetricAudit(name, mechanism.name, claimed, exact_epsilon(ratio), holds, tuple(audits), delta)
+
+
+def audit_permanent(
+    mechanism: Memoized,
+    inputs: Sequence[Value],
+    entropy: Entropy,
+    *,
+    samples: int,
+    name: str = "",
+    alpha: float = ALPHA,
+) -> MetricAudit:
+    """The claim epsilon_inf: whatever reports are made of a permanent answer, they tell no more than it does.
+
+    The exact ratio of permanent answers, and their sampler (made singly, so at most as many as are affordable).
+    """
+    draw = one_by_one(lambda value: permanent_answer(mechanism, value, entropy))
+    n = max(SAMPLES_MIN, min(samples, _affordable(mechanism, inputs)))
+    evidence = audit_sampler(draw, inputs, samples=n, alpha=alpha)
+    claimed, ratio = mechanism.epsilon_inf, mechanism.permanent_ratio
+    sampler = SamplerAudit("permanent", evidence, not evidence.convicts(claimed))
+    holds, exact = ratio_holds(ratio, claimed), exact_epsilon(ratio)
+    return MetricAudit(name, mechanism.name, claimed, exact, holds, (sampler,), all_reports=True)
+
+
+def _affordable(mechanism: Mechanism, inputs: Sequence[Value]) -> int:
+    """Reports of each input that may be made singly."""
+    cost = SINGLE_COST + mechanism.length * (SINGLE_COORDINATE if mechanism.answer == "vector" else 1)
+    return SINGLE_WORK // (len(inputs) * cost)
 
 
 def audit_sampler(

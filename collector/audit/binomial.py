@@ -16,6 +16,9 @@ ALPHA_MAX = 0.2
 
 STEPS = 60
 
+PRECISION = 1e-9
+"""Relative, of a bound."""
+
 
 def lower_bound(count: int, n: int, alpha: float) -> float:
     """The p below which `count` or more of n would be seen with probability at most `alpha`.
@@ -27,14 +30,15 @@ def lower_bound(count: int, n: int, alpha: float) -> float:
     if count == 0:
         return 0.0
     goal = math.log(alpha) - 1e-6  # more than the tail's rounding
-    low, high = 0.0, count / n
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        if middle == 0.0 or _log_tail(count, n, middle) <= goal:
-            low = middle
-        else:
-            high = middle
-    return low
+    p = math.exp((goal - _log_choices(count, n)) / count)  # P(X >= count) is at most that many times p^count
+    # Newton's steps in ln p. The logarithm of the tail is concave in it, so each ends on the side that certifies.
+    for _ in range(STEPS if p else 0):
+        tail, terms = _log_tail(count, n, p)
+        step = (goal - tail) * terms / count
+        p *= math.exp(step)
+        if step < PRECISION:
+            break
+    return p * (1.0 - PRECISION)
 
 
 def upper_bound(count: int, n: int, alpha: float) -> float:
@@ -42,8 +46,10 @@ def upper_bound(count: int, n: int, alpha: float) -> float:
     return 1.0 - lower_bound(n - count, n, alpha)
 
 
-def _log_tail(count: int, n: int, p: float) -> float:
-    """ln P(X >= count) for X binomial (n, p), p < count/n, or a little more.
+def _log_tail(count: int, n: int, p: float) -> tuple[float, float]:
+    """ln P(X >= count) for X binomial (n, p), p < count/n, or a little more, and how many of its first term that is.
+
+    The derivative by ln p is count over the second.
 
     The first term, times the sum of the products of the ratios of neighbours, which fall; those beyond 40 sqrt(n)
     are bounded by a geometric series.
@@ -57,9 +63,12 @@ def _log_tail(count: int, n: int, p: float) -> float:
     if terms and terms < n - count:
         last = float(ratios[-1])
         series += float(products[-1]) * last / (1.0 - last)
-    return _log_term(count, n, p) + math.log(series)
+    return _log_term(count, n, p) + math.log(series), series
 
 
 def _log_term(count: int, n: int, p: float) -> float:
-    choices = math.lgamma(n + 1) - math.lgamma(count + 1) - math.lgamma(n - count + 1)
-    return choices + count * math.log(p) + (n - count) * math.log1p(-p)
+    return _log_choices(count, n) + count * math.log(p) + (n - count) * math.log1p(-p)
+
+
+def _log_choices(count: int, n: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(count + 1) - math.lgamma(n - count + 1)

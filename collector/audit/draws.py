@@ -13,8 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from client_sdk.mechanisms import Entropy, Mechanism, Value
+from client_sdk.mechanisms.categories import ABSENT
+from client_sdk.mechanisms.memoized import Memoized
+from client_sdk.mechanisms.memoized_unary import MemoizedUnary
+from client_sdk.mechanisms.sliced import SlicedNumber
 from client_sdk.plan.model import Metric
 from collector.audit.events import Ints
+from collector.slices import sliced
 
 CELLS_PER_CALL = 1 << 22
 
@@ -31,6 +36,8 @@ def inputs_of(metric: Metric) -> tuple[Value, ...]:
     """
     if metric.vector is not None:
         return _vectors(metric.vector.dimension, float(metric.vector.clip))
+    if metric.slice_by is not None:
+        return _pairs(sliced(metric), metric)
     absent: tuple[Value, ...] = (None,) if metric.optional else ()
     if metric.lower is None or metric.upper is None:
         listed = metric.categories
@@ -38,6 +45,16 @@ def inputs_of(metric: Metric) -> tuple[Value, ...]:
         return (*dict.fromkeys((listed[0], listed[len(listed) // 2], listed[-1])), *unknown, *absent)
     width = metric.upper - metric.lower
     return (*map(float, (metric.lower, metric.lower + width / 2, metric.upper, metric.upper + width)), *absent)
+
+
+def _pairs(mechanism: SlicedNumber, metric: Metric) -> tuple[Value, ...]:
+    """Each end of the range in the first and in the last slice, the middle and a number beyond, and none."""
+    low, high = float(metric.lower or 0), float(metric.upper or 0)
+    first, last = mechanism.slices[0], mechanism.slices[-1]
+    ends = [None if mechanism.by.optional and name == ABSENT else name for name in (first, last)]
+    pairs: list[Any] = [(name, number) for name in ends for number in (low, high)]
+    pairs += [(ends[0], low + (high - low) / 2), (ends[1], high + (high - low))]
+    return (*pairs, *([(ends[0], None)] if metric.optional else []))
 
 
 def _vectors(dimension: int, clip: float) -> tuple[Value, ...]:
@@ -78,10 +95,23 @@ def one_by_one(report: Callable[[Value], Sequence[int]]) -> Draw:
     return draw
 
 
+def permanent_answer(mechanism: Memoized, value: Value, entropy: Entropy) -> tuple[int, ...]:
+    """A value's permanent answer, drawn afresh: a label's place, or the bits of all labels."""
+    answer = mechanism.permanent(mechanism.code(value), entropy)
+    if not isinstance(mechanism, MemoizedUnary):
+        return (answer,)
+    return tuple(answer >> cell & 1 for cell in range(max(mechanism.k, answer.bit_length())))
+
+
 def _readings(inputs: Sequence[Value], count: int) -> Sequence[Value] | npt.NDArray[np.float64]:
     """The inputs `count` times over; numbers as the float array that a fleet's readings would come as."""
     listed = list(inputs) * count
-    return np.array(listed, np.float64) if all(isinstance(value, (float, tuple)) for value in inputs) else listed
+    bulk = all(isinstance(value, float) or _is_vector(value) for value in inputs)
+    return np.array(listed, np.float64) if bulk else listed
+
+
+def _is_vector(value: Value) -> bool:
+    return isinstance(value, tuple) and all(isinstance(number, float) for number in value)
 
 
 def _narrow(reports: npt.NDArray[Any]) -> Ints:

@@ -8,6 +8,7 @@ What it does not do: add up what a user has spent over rounds and metrics (`priv
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from client_sdk.accounting.ledger import Cohort
@@ -17,15 +18,16 @@ from collector.accounting.figures import CONDITIONS, DELTA
 from collector.accounting.losses import central_pair, method
 
 if TYPE_CHECKING:
+    from client_sdk.accounting.loss import PrivacyLoss
     from client_sdk.plan import Metric, Plan
-    from collector.release import ReleasedSum
+    from collector.reduced import Head
 
 FIELDS: Final = (
     "epsilon_local", "epsilon_central", "n_h", "delta", "central_method", "central_conditions", "delta_local",
 )  # fmt: skip
 
 
-def smallest_n_h(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> dict[tuple[bytes, str], int]:
+def smallest_n_h(plans: Mapping[bytes, Plan], rows: Iterable[Head]) -> dict[tuple[bytes, str], int]:
     """By plan and metric: n_h of the sum that hides its reports least, of those that hold any."""
     found: dict[tuple[bytes, str], int] = {}
     for row in rows:
@@ -35,7 +37,7 @@ def smallest_n_h(plans: Mapping[bytes, Plan], rows: Iterable[ReleasedSum]) -> di
     return found
 
 
-def _n_h(row: ReleasedSum, plan: Plan) -> int:
+def _n_h(row: Head, plan: Plan) -> int:
     if row.delivery == "direct" or row.metric in plan.memos:  # no sum hides a memoised answer
         return 1
     cohort = Cohort(row.reports or row.contributors, row.roster, row.resent)
@@ -62,6 +64,12 @@ def epsilon_fields(versions: Iterable[tuple[Metric, int | None]], newest: Metric
 
 
 def _central(metric: Metric, n_h: int) -> float:
-    pairs = [central_pair(loss, n_h) for loss in metric.losses]
-    composed = Composer(pairs).epsilon([1] * len(pairs), DELTA)
+    composed = _composed(metric.losses, n_h)
     return min(float(metric.epsilon), composed) if metric.delta <= DELTA else composed
+
+
+@lru_cache(maxsize=4096)
+def _composed(losses: tuple[PrivacyLoss, ...], n_h: int) -> float:
+    """Kept: reports by windows ask for few numbers of contributors, over and over."""
+    pairs = [central_pair(loss, n_h) for loss in losses]
+    return Composer(pairs).epsilon([1] * len(pairs), DELTA)

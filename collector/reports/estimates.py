@@ -13,13 +13,14 @@ contributors too (of an optional number: over those that had a reading), with it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from client_sdk.mechanisms import normal_quantile
 from client_sdk.mechanisms.optional import RatioEstimate
 from client_sdk.mechanisms.pure import CountEstimate
+from client_sdk.mechanisms.slices import SlicesEstimate
 from client_sdk.mechanisms.verdict import Verdict, count_tolerance, range_tolerance, verdict
+from collector.combination import beginning, is_count
 from collector.views import norm_sub
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from collector.combination import Combined
 
 LEVEL: Final = 0.95
-
-MOST_COORDINATES: Final = 4096
-"""Of a vector that have a row each; all of them stand in `vector_object`."""
 
 Interval = tuple[float, float] | None
 
@@ -42,20 +40,23 @@ VIEWS: Final = ("estimator", "smoothed", "normalised", "verdict")
 SUMS: Final = ("sum", "sum_standard_error")
 
 ESTIMATORS: Final = {
-    "counts": "unbiased", "mean": "unbiased", "optional_mean": "ratio", "quantiles": "quantile", "vector": "unbiased",
+    "counts": "unbiased", "mean": "unbiased", "optional_mean": "ratio", "slices": "ratio", "quantiles": "quantile",
+    "vector": "unbiased",
 }  # fmt: skip
 """By answer, of a metric's first row: a ratio of two unbiased numbers and a place on an estimated distribution are
 only nearly unbiased."""
 
 
 def estimate_rows(combined: Combined, versions: Sequence[Metric]) -> list[dict[str, Any]]:
-    """One object per row. versions: the metric in those that have sums; a mean is measured by their narrowest range."""
-    estimate, labels = combined.estimate, combined.labels
-    if combined.answer == "vector":
-        estimate, labels = _beginning(estimate), labels[:MOST_COORDINATES]
+    """One object per row; of a vector its `beginning`, all of it stands in `vector_object`.
+
+    versions: the metric in those that have sums; a mean is measured by their narrowest range.
+    """
+    at_once, combined = len(combined.labels), beginning(combined)
+    estimate = combined.estimate
     columns = zip(
-        labels, estimate.values, estimate.standard_errors, _population_errors(estimate),
-        _normalised(combined, len(labels)), _intervals(estimate, len(combined.labels)), strict=True,
+        combined.labels, estimate.values, estimate.standard_errors, _population_errors(estimate),
+        _normalised(combined), _intervals(estimate, at_once), strict=True,
     )  # fmt: skip
     rows = []
     for place, (label, value, error, population_error, normalised, intervals) in enumerate(columns):
@@ -71,7 +72,7 @@ def estimate_rows(combined: Combined, versions: Sequence[Metric]) -> list[dict[s
                 "smoothed": value if combined.smoothed else None,
                 "normalised": normalised,
                 "verdict": _verdict(versions, place, value, intervals[0], estimate.contributors),
-                **dict(zip(SUMS, _sum(estimate) if _is_mean(combined, place) else (None, None), strict=True)),
+                **dict(zip(SUMS, _sum(estimate, place) if _is_mean(combined, place) else (None, None), strict=True)),
             }
         )
     return rows
@@ -79,17 +80,6 @@ def estimate_rows(combined: Combined, versions: Sequence[Metric]) -> list[dict[s
 
 def _population_errors(estimate: Estimate) -> Sequence[float | None]:
     return estimate.population_errors or (None,) * len(estimate.values)
-
-
-def _beginning(estimate: Estimate) -> Estimate:
-    """Its first MOST_COORDINATES rows."""
-    cut = slice(MOST_COORDINATES)
-    return replace(
-        estimate,
-        values=estimate.values[cut],
-        standard_errors=estimate.standard_errors[cut],
-        population_errors=estimate.population_errors[cut],
-    )
 
 
 def vector_object(combined: Combined) -> dict[str, Any]:
@@ -129,23 +119,25 @@ def population_interval(combined: Combined) -> str | None:
         return "Wilson"
     if combined.answer == "quantiles":
         return "Woodruff"
-    return "Fieller (mean), normal (present)" if combined.answer == "optional_mean" else "normal"
+    return "Fieller (mean), normal (present)" if combined.answer in ("optional_mean", "slices") else "normal"
 
 
 def _ends(interval: Interval) -> list[float | None]:
     return [None, None] if interval is None else list(interval)
 
 
-def _normalised(combined: Combined, rows: int) -> Sequence[float | None]:
+def _normalised(combined: Combined) -> Sequence[float | None]:
     """Counts that add up to the contributors; nothing for what is no count, or is smoothed (and so adds up already)."""
     estimate = combined.estimate
     if combined.answer != "counts" or combined.smoothed:
-        return (None,) * rows
+        return (None,) * len(combined.labels)
     return norm_sub(estimate.values, estimate.contributors)
 
 
-def _sum(estimate: Estimate) -> tuple[float | None, float | None]:
-    """Of all contributors' values, or of those that had a reading; None where there is no mean."""
+def _sum(estimate: Estimate, place: int) -> tuple[float | None, float | None]:
+    """Of all contributors' values, or of those that had a reading; None where there is no mean. Of a slice always."""
+    if isinstance(estimate, SlicesEstimate):
+        return estimate.sums[place // 2]
     mean, error = estimate.values[0], estimate.standard_errors[0]
     if mean is None or error is None:
         return None, None
@@ -155,17 +147,13 @@ def _sum(estimate: Estimate) -> tuple[float | None, float | None]:
 
 
 def _is_mean(combined: Combined, place: int) -> bool:
-    return combined.answer == "mean" or (combined.answer == "optional_mean" and place == 0)
-
-
-def _is_count(combined_answer: str, place: int) -> bool:
-    return combined_answer == "counts" or (combined_answer == "optional_mean" and place == 1)
+    return combined.answer == "mean" or (combined.answer in ("optional_mean", "slices") and place % 2 == 0)
 
 
 def _estimator(combined: Combined, place: int) -> str:
     if combined.smoothed:
         return "smoothed"
-    return "unbiased" if _is_count(combined.answer, place) else ESTIMATORS[combined.answer]
+    return "unbiased" if is_count(combined.answer, place) else ESTIMATORS[combined.answer]
 
 
 def _verdict(
@@ -174,6 +162,6 @@ def _verdict(
     low, high = ends
     width = None if value is None or low is None or high is None else high - low
     ranges = [metric.width for metric in versions if metric.width is not None]
-    if _is_count(versions[-1].mechanism.answer, place) or not ranges:
+    if is_count(versions[-1].mechanism.answer, place) or not ranges:
         return verdict(width, count_tolerance(value or 0.0, contributors), contributors)
     return verdict(width, range_tolerance(min(ranges)), contributors)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from client_sdk.accounting.budget import MICRO
 from collector.accounting.basic import FleetSum, distribution
 from collector.accounting.figures import ACCOUNTANT, CONDITIONS
-from collector.reports.privacy import COMPOSITION, as_plain, rounded_up
+from collector.reports.privacy import as_plain, composition, rounded_up
 from collector.reports.text import Cell, micro_as_number
 
 QUANTILES: Final = {"min": 0.0, "p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
@@ -36,14 +37,17 @@ Weighted = Iterable[tuple[float, int]]
 """(epsilon, devices that have it)."""
 
 
-def fleet_privacy(lifetimes_micro: Sequence[int]) -> dict[str, Any]:
-    """`{devices, epsilon_local{min, median, max}}` over devices with a counted report; nulls over nobody."""
+def fleet_privacy(lifetimes_micro: Sequence[int], *, is_pure: bool) -> dict[str, Any]:
+    """`{devices, epsilon_local{min, median, max}}` over devices with a counted report; nulls over nobody.
+
+    is_pure: see `composition`.
+    """
     d = distribution(lifetimes_micro)
     smallest, middle, largest = (micro_as_number(x) for x in (d.min_micro, d.median_micro, d.max_micro))
     return {
         "devices": d.devices,
         "epsilon_local": {"min": smallest, "median": middle, "max": largest},
-        **COMPOSITION,
+        **composition(is_pure=is_pure),
     }
 
 
@@ -69,7 +73,7 @@ def fleet_window(
     return {
         "window": window,
         "devices": sum(one.devices for one in sums),
-        "eps_local_pure": quantiles((one.micro_epsilon / 1_000_000, one.devices) for one in sums),
+        "eps_local_pure": quantiles((one.micro_epsilon / MICRO, one.devices) for one in sums),
         "eps_local": quantiles(local),
         "eps_central": None if central is None else quantiles(central),
         "method": CLOSED_FORM if central is None else EXACT,

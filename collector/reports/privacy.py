@@ -17,7 +17,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from client_sdk.accounting.budget import format_micro
+from client_sdk.accounting.budget import MICRO, format_micro
 from client_sdk.accounting.ledger import Ledger
 from client_sdk.accounting.ledger_reader import read_ledger
 from client_sdk.accounting.loss import RELATION
@@ -25,16 +25,13 @@ from client_sdk.accounting.words import in_words
 from client_sdk.errors import PlanError
 from client_sdk.plan import Plan, parse_plan
 from collector.accounting.allowance import Allowance
-from collector.accounting.basic import MICRO, WINDOWS, Amount, DeviceHistory, DeviceSpending, best_certainty
+from collector.accounting.basic import WINDOWS, Amount, DeviceHistory, DeviceSpending, best_certainty
 from collector.accounting.figures import ACCOUNTANT, CONDITIONS, FallbackRound, Figures, figures
 from collector.accounting.fleet import FleetFigures
 from collector.reports.text import Cell, format_instant, micro_as_number
 
 LIFETIME: Final = "lifetime"
 ALL_WINDOWS: Final = (*WINDOWS, LIFETIME)
-
-COMPOSITION = {"relation": RELATION, "composition": "basic", "delta": 0}
-"""Of the fields `epsilon_local`; what is computed otherwise stands under another name, with its delta."""
 
 FIGURES: Final = (
     "failed_but_spent", "eps_local_pure", "eps_local", "method", "eps_central", "n_h", "n_min", "cap", "left",
@@ -49,11 +46,23 @@ ALL_TABLE_COLUMNS = (
 )  # fmt: skip
 
 
+def composition(*, is_pure: bool) -> dict[str, Any]:
+    """What the fields `epsilon_local` mean; what is computed otherwise stands under another name, with its delta.
+
+    is_pure: no plan has Gaussian noise. Where one has, a sum of epsilons holds but for the sum of its reports' deltas:
+    `delta` is null, unless it is the largest of those that are shown (`with_figures`).
+    """
+    return {"relation": RELATION, "composition": "basic", "delta": 0 if is_pure else None}
+
+
 # --- one device -------------------------------------------------------------------------------------
 
 
-def device_ledger(spending: DeviceSpending) -> dict[str, Any]:
-    """One device as booked: reports, each window and the lifetime, first and last period, and what it means."""
+def device_ledger(spending: DeviceSpending, *, is_pure: bool) -> dict[str, Any]:
+    """One device as booked: reports, each window and the lifetime, first and last period, and what it means.
+
+    is_pure: see `composition`.
+    """
     return {
         "device": spending.device_id,
         "reports": spending.lifetime.reports,
@@ -70,7 +79,7 @@ def device_ledger(spending: DeviceSpending) -> dict[str, Any]:
             for window, amount in _amounts(spending)
         ],
         "best_certainty": best_certainty(spending.lifetime.micro_epsilon),
-        **COMPOSITION,
+        **composition(is_pure=is_pure),
     }
 
 
@@ -94,11 +103,10 @@ def with_figures(
     shown = {window: figures(ledger, plans, delta=delta, corrupt=corrupt, window=window) for window in windows}
     kept = {key: value for key, value in document.items() if key not in {"ledger", "plans"}}
     delta_pure = max((one.delta_pure for one in shown.values()), default=Decimal(0))
-    if delta_pure:  # of the plain sums: Gaussian noise is pure at no epsilon
-        kept["delta"] = float(delta_pure)
     return {
         **kept,
-        "windows": [{**booked[window], **_figures_row(one)} for window, one in shown.items()],
+        "delta": float(delta_pure) if delta_pure else 0,  # of the plain sums: Gaussian noise is pure at no epsilon
+        "windows": [{**booked[window], **figures_row(one)} for window, one in shown.items()],
         "in_words": {window: _in_words(one) for window, one in shown.items()},
         "conditions": CONDITIONS,
         "accountant": ACCOUNTANT,
@@ -115,7 +123,8 @@ def _parsed(plan_hash: str, text: str) -> Plan:
     return plan
 
 
-def _figures_row(one: Figures) -> dict[str, Any]:
+def figures_row(one: Figures) -> dict[str, Any]:
+    """FIGURES of one window, and what only a document of one device says beside them."""
     return {
         "failed_but_spent": one.failed_but_spent,
         "eps_local_pure": float(one.eps_local_pure),
@@ -180,8 +189,8 @@ def rounded_up(epsilon: float) -> str:
 # --- all devices ------------------------------------------------------------------------------------
 
 
-def all_devices(spendings: Iterable[DeviceSpending]) -> dict[str, Any]:
-    """`{devices: [...]}`, one object per device, and the relation that the figures hold for."""
+def all_devices(spendings: Iterable[DeviceSpending], *, is_pure: bool) -> dict[str, Any]:
+    """`{devices: [...]}`, one object per device, and what the figures hold for (`composition`)."""
     return {
         "devices": [
             {
@@ -194,7 +203,7 @@ def all_devices(spendings: Iterable[DeviceSpending]) -> dict[str, Any]:
             }
             for spending in spendings
         ],
-        **COMPOSITION,
+        **composition(is_pure=is_pure),
     }
 
 
@@ -208,12 +217,12 @@ def with_every_figure(
     allowances: Mapping[str, Allowance],
     delta: float,
     *,
-    is_pure: bool = True,
+    is_pure: bool,
 ) -> dict[str, Any]:
     """A document of `all_devices` with each one's windows, as `with_figures` gives them to one.
 
-    allowances: by device. Figures of a rounded history bound those of the devices that have it. is_pure: no plan has
-    Gaussian noise; where one has, plain sums hold at the sum of the reports' deltas, and bound nothing at this one.
+    allowances: by device. Figures of a rounded history bound those of the devices that have it. is_pure: as for
+    `composition`; where it is false, plain sums bound nothing at this delta.
     """
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for window, likes in windows.items():
@@ -221,8 +230,7 @@ def with_every_figure(
             left = allowances[mine.device_id]
             rows[mine.device_id].append(_like_row(window, mine, figured, left, delta, is_pure=is_pure))
     devices = [{**device, "windows": rows[device["device"]]} for device in document["devices"]]
-    summed = {} if is_pure else {"delta": None}
-    return {**document, "devices": devices, "conditions": CONDITIONS, "accountant": ACCOUNTANT, **summed}
+    return {**document, "devices": devices, "conditions": CONDITIONS, "accountant": ACCOUNTANT}
 
 
 def _like_row(
@@ -273,4 +281,4 @@ def _amounts(spending: DeviceSpending) -> list[tuple[str, Amount]]:
 
 def as_plain(epsilon: float | None) -> Decimal | None:
     """A document's amount as a number cell: prints as a plain decimal, never with an exponent."""
-    return None if epsilon is None else Decimal(format_micro(round(Decimal(str(epsilon)) * 1_000_000)))
+    return None if epsilon is None else Decimal(format_micro(round(Decimal(str(epsilon)) * MICRO)))

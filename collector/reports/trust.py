@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
+from collector.combination import beginning
 from collector.poisoning import SHARE, bands, false_devices
 from collector.reports.text import format_instant
 from collector.robust import ERROR, cohorts_of, median_of_cohorts
+from collector.slices import label_of, sliced
 from collector.standing_out import RATE, standing_out
 
 if TYPE_CHECKING:
@@ -49,11 +51,15 @@ def trust_of_metric(
 
 
 def _named(one: StandingOut, metric: Metric) -> dict[str, Any]:
-    place = 1 if metric.mechanism.answer == "optional_mean" else one.row
+    mechanism = metric.mechanism
+    if mechanism.answer == "slices":
+        label = label_of(sliced(metric), one.row)
+    else:
+        label = mechanism.labels[1 if mechanism.answer == "optional_mean" else one.row]
     return {
         "round": one.round_id,
         "period": format_instant(one.period_start),
-        "label": metric.mechanism.labels[place],
+        "label": label,
         "per_report": one.share,
         "per_report_of_others": one.others,
         "p": one.p,
@@ -67,7 +73,8 @@ def trust_of_rows(
     combined: Combined,
     devices: int,
 ) -> list[dict[str, Any]]:
-    """ROW_FIELDS, one object per row of `combined`."""
+    """ROW_FIELDS, one object per row of `combined`, of a vector of its `beginning`."""
+    combined = beginning(combined)
     errors = combined.estimate.population_errors or (None,) * len(combined.labels)
     columns = zip(bands(pools, combined, devices), median_of_cohorts(rows, metrics, combined), errors, strict=True)
     return [

@@ -1,7 +1,8 @@
 """`ldp-collector audit`: does the installed build keep the epsilon that a plan claims? One verdict at the end.
 
 Per metric the exact ratio of the integers that ship, and a black-box audit of both samplers, `perturb_many` and
-`perturb`, on fresh randomness of this machine. A failed audit is exit status 1.
+`perturb`, on fresh randomness of this machine; of a memoised metric the same for its permanent answers ("all reports").
+A failed audit is exit status 1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ EXAMPLE = """examples:
 
 `exact` is ln of the largest ratio of two inputs' probabilities, from the integers that the sampler draws with. `at
 least` is what the reports of two inputs certify by themselves: above the claim, the sampler leaks. A sampler that keeps
-its claim is convicted once in a million audits at most. Passing proves the integers, and of the sampler that no event
+its claim is convicted once in a million audits at most. `all reports`: of a memoised metric's permanent answers, which
+any number of reports of one value tell at most. Passing proves the integers, and of the sampler that no event
 which this audit looks at gave it away: more samples see smaller leaks."""
 
 SAMPLES: Final = 200_000
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 def _rows(audits: Sequence[MetricAudit]) -> Iterator[tuple[str, ...]]:
     for audit in audits:
         claimed = f"{audit.claimed}, delta {plain(audit.delta)}" if audit.delta else str(audit.claimed)
-        named: tuple[str, ...] = (printable(audit.name), audit.mechanism, claimed, _exact(audit))
+        named: tuple[str, ...] = (printable(audit.title), audit.mechanism, claimed, _exact(audit))
         for sampler in audit.samplers:
             evidence = sampler.evidence
             found = ("PASS" if sampler.passed and audit.exact_holds else "FAIL",)
@@ -78,9 +80,9 @@ def _evidence(audits: Sequence[MetricAudit]) -> Iterator[str]:
     """Why: one line per check that failed."""
     for audit in audits:
         if not audit.exact_holds:
-            yield f"{printable(audit.name)}: the shipped integers' largest ratio is above e^{audit.claimed}"
+            yield f"{printable(audit.title)}: the shipped integers' largest ratio is above e^{audit.claimed}"
         for sampler in audit.samplers:
-            where = f"{printable(audit.name)}, {sampler.sampler}"
+            where = f"{printable(audit.title)}, {sampler.sampler}"
             evidence = sampler.evidence
             if evidence.fault is not None:
                 yield f"{where}: {evidence.fault}"
@@ -97,10 +99,12 @@ def _shown(value: Value) -> str:
 
 
 def _verdict(audits: Sequence[MetricAudit]) -> str:
-    failed = [audit.name for audit in audits if not audit.passed]
-    counted = f"{len(audits)} metric{'' if len(audits) == 1 else 's'}"
+    failed = [audit for audit in audits if not audit.passed]
+    metrics = len({audit.name for audit in audits})
+    counted = f"{metrics} metric{'' if metrics == 1 else 's'}"
     if failed:
-        return f"audit: FAIL, {len(failed)} of {counted}: {printable(', '.join(failed))}"
+        titles = printable("; ".join(audit.title for audit in failed))
+        return f"audit: FAIL, {len({audit.name for audit in failed})} of {counted}: {titles}"
     return f"audit: PASS, {counted}, no claim refuted (false alarms: at most {ALPHA:g} of audits)"
 
 
@@ -118,6 +122,7 @@ def _as_dict(plan: Plan, audits: Sequence[MetricAudit]) -> dict[str, object]:
 def _metric_as_dict(audit: MetricAudit) -> dict[str, object]:
     return {
         "metric": audit.name,
+        "all_reports": audit.all_reports,
         "mechanism": audit.mechanism,
         "claimed_epsilon": str(audit.claimed),
         "delta": str(audit.delta),

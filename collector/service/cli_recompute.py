@@ -25,6 +25,7 @@ from client_sdk.errors import ConfigurationError, PlanError
 from client_sdk.files import load_plan
 from client_sdk.plan import Plan
 from collector.accounting.figures import ACCOUNTANT, CONDITIONS, Figures, figures
+from collector.reports.privacy import figures_row
 from collector.reports.text import printable
 from collector.service.cli_common import Subparsers, add_format, console, new_parser, print_json, print_table
 from collector.service.cli_numbers import add_corrupt, add_delta
@@ -186,24 +187,9 @@ def _alarms(ledger: Ledger, db: str) -> Iterator[str]:
 
 
 def _row(one: Figures) -> dict[str, Any]:
-    from collector.reports.text import format_instant, micro_as_number
-
-    allowance = one.allowance
-    cap, left = allowance.cap_micro_epsilon, allowance.left_micro_epsilon
-    return {
-        "window": one.window,
-        "reports": one.reports,
-        "failed_but_spent": one.failed_but_spent,
-        "eps_local_pure": one.eps_local_pure,
-        "eps_local": one.eps_local,
-        "method": one.method,
-        "eps_central": one.eps_central,
-        "n_h": one.n_h,
-        "n_min": one.n_min,
-        "cap": micro_as_number(cap),
-        "left": micro_as_number(left),
-        "stops_on": format_instant(allowance.stops_on),
-    }
+    """COLUMNS; the sum of what was charged to the last digit."""
+    shown = {"window": one.window, "reports": one.reports, **figures_row(one), "eps_local_pure": one.eps_local_pure}
+    return {name: shown[name] for name in COLUMNS}
 
 
 def _document(ledger: Ledger, found: list[Figures], faults: list[str], *, booked: bool) -> dict[str, Any]:

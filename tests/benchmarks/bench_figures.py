@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -20,8 +19,9 @@ import pytest
 from client_sdk.accounting.ledger import Cohort, Ledger, LedgerEntry, LedgerPlan
 from client_sdk.plan import Plan, parse_plan
 from collector.accounting import losses
+from collector.accounting.basic import FleetHistory
 from collector.accounting.figures import figures
-from collector.accounting.fleet_figures import fleet_figures, kind_of
+from collector.accounting.fleet import fleet_figures
 
 DAY_S = 86_400
 DAYS = 365
@@ -111,17 +111,18 @@ def _shown(book: Ledger) -> str:
     return f"{found.eps_local_pure} {found.eps_local:.4f} {found.eps_central:.4f} n_h {found.n_h}"
 
 
-def fleet(users: int) -> None:
-    kinds = [kind_of(PLAN, Cohort(size, size, 0), {}, Fraction(1, 10)) for size in (80, 120, 200)]
-    kinds.append(kind_of(PLAN, None, {}, None))
-    rng = np.random.default_rng(1)
-    counts = np.minimum(rng.geometric(0.02, (users, 4)), 120) - 1
-    told = [0]
+def fleet(size: int) -> None:
+    """So many different histories: reports in three sizes of sums, and in none."""
+    counts = np.minimum(np.random.default_rng(1).geometric(0.02, (size, 4)), 120) - 1
+    histories = [
+        FleetHistory(1, tuple((PLAN.hash, n_h, count) for n_h, count in zip((72, 108, 180, 1), row, strict=True)))
+        for row in np.unique(counts, axis=0).tolist()
+    ]
 
-    def progress(done: int, total: int) -> None:
-        told[0] = total
+    def largest() -> float:
+        return max(found.eps_central for found in fleet_figures(histories, PLANS, 1e-6))
 
-    timed(f"a fleet of {users}, four kinds", lambda: (fleet_figures(kinds, counts, PLANS, 1e-6, progress), told[0]))
+    timed(f"a fleet of {len(histories)} different histories, local and central", largest)
 
 
 @pytest.mark.bench
@@ -133,4 +134,4 @@ def test_bench_figures() -> None:
 if __name__ == "__main__":
     prices()
     one_year()
-    fleet(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    fleet(int(sys.argv[1]) if len(sys.argv) > 1 else 4096)

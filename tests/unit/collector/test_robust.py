@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from client_sdk.mechanisms import Answer
 from client_sdk.plan import Plan
-from collector.combination import Combined, combine, pool_sums
+from collector.combination import Combined, combine, is_count, pool_sums
 from collector.release import ReleasedSum
 from collector.robust import median_of_cohorts
-from tests.unit.collector.plans import make_plan
+from tests.unit.collector.plans import make_plan, plan_of
 
 
 def medians(plans: Sequence[Plan], metric: str, rows: Sequence[ReleasedSum]) -> tuple[Combined, list[float | None]]:
@@ -64,3 +66,35 @@ def test_none_where_it_would_be_nothing() -> None:
     assert medians([PLAN], "seconds", two)[1] == [None]
     direct = seconds(PLAN, [100, 500, 900], [10, 10, 10], "direct")
     assert medians([PLAN], "seconds", direct)[1] == [None]
+
+
+@pytest.mark.parametrize(
+    ("answer", "counts"),
+    [("counts", [True] * 3), ("mean", [False] * 3), ("quantiles", [False] * 3), ("vector", [False] * 3),
+     ("optional_mean", [False, True, False])],
+)  # fmt: skip
+def test_which_rows_are_numbers_of_devices(answer: Answer, counts: list[bool]) -> None:
+    assert [is_count(answer, place) for place in range(3)] == counts
+
+
+def test_of_an_optional_number_the_mean_stays_and_the_count_is_of_all() -> None:
+    plan = plan_of('[metrics.m]\nkind = "numeric"\nlower = 0\nupper = 10\noptional = true\nepsilon = 40')
+    mechanism: Any = plan.metrics["m"].mechanism
+    middle = mechanism.inner.levels // 2
+    # every device with a reading of 7.5; 6, 8 and 10 of ten have one
+    rows = [
+        ReleasedSum(f"r{i}", plan.hash, i, "m", (1000 * middle + 100 * have * middle // 2, 100 * have), 1000, 1000)
+        for i, have in enumerate((6, 8, 10))
+    ]
+    combined, (mean, present) = medians([plan], "m", rows)
+    assert mean == pytest.approx(7.5, abs=0.01)
+    assert present == pytest.approx(2400, rel=1e-4), "eight of ten, of all three thousand"
+    assert combined.estimate.contributors == 3000
+
+
+def test_cohorts_are_decoded_and_nothing_else_is_computed_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far a lie moves a cohort's number nobody asks, and it costs more than the number."""
+    combined, _ = medians([PLAN], "seconds", seconds(PLAN, [100, 500, 900], [10, 10, 10]))
+    monkeypatch.setattr("collector.combination.influence", lambda *_: pytest.fail("computed of a cohort"))
+    rows = seconds(PLAN, [100, 500, 900], [10, 10, 10])
+    assert median_of_cohorts(rows, {PLAN.hash: PLAN.metrics["seconds"]}, combined) == [pytest.approx(0.0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,11 +15,12 @@ from client_sdk.mechanisms.gaussian import VectorGaussian
 from client_sdk.plan import Plan, parse_plan
 from collector.audit import audit_mechanism, audit_metrics, audit_sampler, ratio_holds
 from collector.audit.draws import in_bulk, inputs_of
-from collector.combination import Pool, combine
+from collector.combination import MOST_COORDINATES, Pool, beginning, combine
+from collector.poisoning import bands
 from collector.release import ReleasedSum, check_plausible, implausible_metrics
 from collector.reports import build_report
-from collector.reports.estimates import MOST_COORDINATES
 from collector.reports.report import COLUMNS, report_rows
+from collector.reports.trust import trust_of_rows
 
 
 def plan(dimension: int = 3, clip: str = "1", version: int = 1, norm: str = "l2") -> Plan:
@@ -103,6 +105,29 @@ def test_a_long_vector_has_rows_for_its_beginning_and_all_of_its_values() -> Non
     row = metric["estimates"][0]
     z = (row["ci95_simultaneous"][1] - row["estimate"]) / row["standard_error"]
     assert z == pytest.approx(normal_quantile(0.95, dimension)), "for all coordinates at once, those without a row too"
+
+
+def test_what_stands_beside_a_long_vector_is_of_its_beginning_too() -> None:
+    """Of a million coordinates nobody is shown more than the first rows: nothing is computed for the others."""
+    dimension = MOST_COORDINATES + 5
+    made = plan(dimension)
+    sums = [replace(released(made, [0.1 * i] + [0.0] * (dimension - 1), 100), round_id=f"r{i}") for i in range(3)]
+    metric = made.metrics["v"]
+    pool = Pool(metric)
+    for row in sums:
+        pool.add(row.totals, row.contributors)
+    combined = combine([pool])
+    rows = trust_of_rows(sums, {made.hash: metric}, [pool], combined, 3)
+    assert len(rows) == MOST_COORDINATES
+    band = bands([pool], combined, 3)[MOST_COORDINATES - 1]
+    assert band is not None
+    assert rows[-1]["without_false"] == list(band)
+    medians = [sorted(row.totals[-6] / 100 for row in sums)[1] * float(metric.mechanism.unit)]  # type: ignore[attr-defined]
+    assert [rows[-1]["median_of_cohorts"]] == pytest.approx(medians)
+    assert beginning(combined).labels[-1] == str(MOST_COORDINATES - 1)
+    assert beginning(combined).estimate.values == combined.estimate.values[:MOST_COORDINATES]
+    short = combine([Pool(plan(3).metrics["v"])])
+    assert beginning(short) is short
 
 
 # --- audit ------------------------------------------------------------------------------------------

@@ -42,3 +42,8 @@ def test_nothing_is_made_of_nothing() -> None:
     assert norm_sub([None, None], 0) == (None, None)
     assert norm_sub([1.0, None], 10) == (None, None)
     assert norm_sub([1.0, 2.0], 0) == (None, None)
+
+
+def test_counts_that_dwarf_the_contributors_are_normalised_too() -> None:
+    """Sums over many rounds may be of any size; a float's digits do not show 2,000 beside 10^21."""
+    assert norm_sub((-2.5e21, 2.5e21), 2000) == (0.0, pytest.approx(0.0, abs=2.5e21 * 2**-52))

@@ -21,7 +21,6 @@ from collector.accounting.local import (
     gaussian,
     gaussian_epsilon,
     pure,
-    pure_sum,
     randomized_response,
 )
 from collector.accounting.pairs import LossPair
@@ -151,7 +150,7 @@ def test_more_is_never_less() -> None:
 def test_never_above_basic_composition(delta: float) -> None:
     epsilons, counts = [0.1, 2.0, 5.0], [4, 1, 2]
     composed = Composer([pure(epsilon) for epsilon in epsilons]).epsilon(counts, delta)
-    assert composed <= pure_sum(epsilons, counts) * (1.0 + 1e-12)
+    assert composed <= math.fsum(n * epsilon for n, epsilon in zip(counts, epsilons, strict=True)) * (1.0 + 1e-12)
 
 
 def test_one_release_and_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,8 @@ from client_sdk.accounting.ledger import Cohort, FoldedReports, Ledger, LedgerEn
 from client_sdk.plan import Plan
 from collector.accounting import fleet
 from collector.accounting.basic import FleetHistory, FleetSum
+from collector.accounting.composition import Composer
+from collector.accounting.exposure import local_losses
 from collector.accounting.figures import PURE_CHANGED, figures
 from collector.accounting.fleet import closed_forms, fleet_figures, micro_rho
 from tests.unit.collector.plans import SAMPLED, make_plan
@@ -97,6 +100,24 @@ def test_progress_tells_every_history_in_order() -> None:
     assert [done for done, _ in told] == list(range(1, 9))
     assert {total for _, total in told} == {8}
     assert fleet_figures([], PLANS, DELTA) == []
+
+
+def test_those_who_are_alike_are_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Histories that differ in their sums alone lose the same to whoever sees reports."""
+    composed: list[tuple[int, ...]] = []
+    epsilon = Composer.epsilon
+
+    def counted(self: Composer, counts: Sequence[int], delta: float) -> float:
+        composed.append(tuple(counts))
+        return epsilon(self, counts, delta)
+
+    monkeypatch.setattr(Composer, "epsilon", counted)
+    rows = [[(V1, 40, 5)], [(V1, 200, 5)], [(V1, 1, 5)], [(V1, 40, 2)]]
+    found = fleet_figures([history(*one) for one in rows], PLANS, DELTA)
+    assert len(composed) == 2 + 4, "five reports and two, locally; four in sums"
+    assert len(composed[0]) == len(local_losses(V1))
+    assert found[0].eps_local == found[1].eps_local == found[2].eps_local > found[3].eps_local
+    assert found[1].eps_central < found[0].eps_central < found[2].eps_central
 
 
 def test_closed_forms_bound_the_exact_ones() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from client_sdk.accounting.loss import PrivacyLoss
+from client_sdk.plan.build import number
 from collector.accounting import local, noise_sum
 from collector.accounting.losses import _cells, central_pair, local_pair, method
 from collector.accounting.price import WORDS, losses_of
@@ -37,9 +38,7 @@ def test_nobody_to_hide_among_is_local_and_local_is_no_more_than_pure(word: str)
 
 
 def test_a_table_too_large_is_bounded_by_clones_and_says_so() -> None:
-    from client_sdk.mechanisms.choice import numeric
-
-    (loss,) = numeric("piecewise", Decimal(0), Decimal(1), Decimal(1), 5000).losses
+    (loss,) = number("piecewise", Decimal(0), Decimal(1), Decimal(1), 5000).losses
     assert method(loss) == "hiding among clones"
 
 

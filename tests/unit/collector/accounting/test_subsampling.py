@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from collector.accounting import local, rdp
 from collector.accounting.composition import Composer
 from collector.accounting.pairs import LossPair
-from collector.accounting.subsampling import (
-    ORDERS,
-    amplified,
-    fixed_size,
-    fixed_size_bound,
-    poisson,
-    poisson_epsilon,
-    poisson_gaussian,
-)
+from collector.accounting.subsampling import fixed_size, poisson, poisson_epsilon
+from tests.unit.collector.accounting.sampled import ORDERS, amplified, fixed_size_bound, poisson_gaussian
 
 
 def test_one_release() -> None:
@@ -80,15 +73,16 @@ def test_against_dp_accounting(rate: float, sigma: float, rounds: int) -> None:
     ours = poisson_epsilon([poisson(local.gaussian(sigma, 1.0), rate)], [rounds], 1e-6)
     assert ours == pytest.approx(theirs.self_compose(rounds).get_epsilon_for_delta(1e-6), rel=2e-3)
     event = oracle.PoissonSampledDpEvent(rate, oracle.GaussianDpEvent(sigma))
-    accountant = oracle.rdp.RdpAccountant(ORDERS.tolist()).compose(event, rounds)
-    mine = rdp.epsilon_of(rounds * poisson_gaussian(sigma, 1.0, rate), 1e-6, ORDERS.astype(float))
+    few = ORDERS[:48]  # the best are among them
+    accountant = oracle.rdp.RdpAccountant(few.tolist()).compose(event, rounds)
+    mine = rdp.epsilon_of(rounds * poisson_gaussian(sigma, 1.0, rate, few), 1e-6, few.astype(float))
     assert mine == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-6)
     sampled = oracle.SampledWithoutReplacementDpEvent(1000, round(rate * 1000), oracle.GaussianDpEvent(sigma))
-    replace = oracle.rdp.RdpAccountant(ORDERS.tolist(), oracle.NeighboringRelation.REPLACE_ONE)
+    replace = oracle.rdp.RdpAccountant(few.tolist(), oracle.NeighboringRelation.REPLACE_ONE)
     theirs_fixed = replace.compose(sampled, rounds).get_epsilon(1e-6)
-    bound = fixed_size_bound(lambda j: j / (2.0 * sigma**2), round(rate * 1000), 1000)
+    bound = fixed_size_bound(lambda j: j / (2.0 * sigma**2), round(rate * 1000), 1000, orders=few)
     # Theirs has a second, better bound for even orders; what is known of every mechanism is never below it.
-    ratio = rdp.epsilon_of(rounds * bound, 1e-6, ORDERS.astype(float)) / theirs_fixed
+    ratio = rdp.epsilon_of(rounds * bound, 1e-6, few.astype(float)) / theirs_fixed
     assert 1.0 - 1e-9 <= ratio <= (1.02 if rate < 0.1 else 2.0)
 
 
@@ -151,9 +145,23 @@ def test_what_is_certain_to_be_seen_stays_so() -> None:
     assert poisson(pair, 0.1).remove.delta(50.0) == pytest.approx(0.025, abs=1e-8)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.floats(0.05, 4.0), st.floats(1e-4, 1.0), st.floats(1e-4, 1.0), st.integers(1, 200))
+LAWS = given(st.floats(0.05, 4.0), st.floats(1e-4, 1.0), st.floats(1e-4, 1.0), st.integers(1, 200))
+
+
+@settings(max_examples=10, deadline=None)
+@LAWS
 def test_laws(epsilon: float, one: float, other: float, rounds: int) -> None:
+    keeps_the_laws(epsilon, one, other, rounds)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@LAWS
+def test_laws_over_more_settings(epsilon: float, one: float, other: float, rounds: int) -> None:
+    keeps_the_laws(epsilon, one, other, rounds)
+
+
+def keeps_the_laws(epsilon: float, one: float, other: float, rounds: int) -> None:
     """More users sampled never cost less, sampling never costs more than none, and never composes to less than once."""
     pair = local.pure(epsilon)
     low, high = sorted((one, other))
@@ -184,10 +192,6 @@ def test_refused() -> None:
     for rate in (0.0, 1.1, math.nan):
         with pytest.raises(ValueError, match="sampling rate"):
             poisson(pair, rate)
-        with pytest.raises(ValueError, match="sampling rate"):
-            amplified(1.0, 0.0, rate)
     for size, users in ((0, 5), (6, 5)):
         with pytest.raises(ValueError, match="a sample of"):
             fixed_size(pair, size, users)
-        with pytest.raises(ValueError, match="a sample of"):
-            fixed_size_bound(lambda j: j * 1.0, size, users)

@@ -12,6 +12,7 @@ import pytest
 from client_sdk.accounting.ledger import Cohort, Ledger, LedgerEntry, LedgerPlan
 from client_sdk.accounting.ledger_reader import read_ledger
 from client_sdk.errors import ConfigurationError, PlanError
+from client_sdk.plan import Plan
 from collector.accounting.allowance import Allowance
 from collector.accounting.basic import Amount, DeviceHistory, DeviceSpending, FleetSum
 from collector.accounting.figures import figures
@@ -35,7 +36,7 @@ from collector.reports.privacy import (
     with_figures,
     with_ledger,
 )
-from tests.unit.collector.plans import make_plan
+from tests.unit.collector.plans import make_plan, plan_of
 
 SPENDING = DeviceSpending(
     "d" * 32,
@@ -49,20 +50,23 @@ DAY_S, NOW = 86_400, 1_780_000_000
 PLAN = make_plan()
 
 
-def booked(days: int, *, resent: int = -1) -> dict[str, Any]:
+GAUSSIAN = plan_of('[metrics.v]\nkind = "vector"\ndimension = 3\nclip = 1\nnorm = "l2"\nepsilon = 2\ndelta = 1e-6')
+
+
+def booked(days: int, *, resent: int = -1, plan: Plan = PLAN) -> dict[str, Any]:
     """A device with a report a day, the last one now, each among fifty, of whom five may be corrupt."""
     entries = tuple(
         LedgerEntry(
-            PLAN.hash.hex(), NOW - day * DAY_S, NOW - day * DAY_S, 2_000_000, "counted", True, day == resent,
+            plan.hash.hex(), NOW - day * DAY_S, NOW - day * DAY_S, 2_000_000, "counted", True, day == resent,
             round=f"r{day}", cohort=Cohort(50, 50, int(day == resent)),
         )
         for day in range(days)
     )  # fmt: skip
-    used = LedgerPlan(PLAN.hash.hex(), PLAN.name, PLAN.version, NOW - (days - 1) * DAY_S)
+    used = LedgerPlan(plan.hash.hex(), plan.name, plan.version, NOW - (days - 1) * DAY_S)
     ledger = Ledger("collector", "d" * 32, NOW, (used,), entries).with_stated()
     windows = {w: Amount(0, micro) for w, micro in ledger.stated.windows.items()}
     spending = DeviceSpending("d" * 32, windows, Amount(days, 2_000_000 * days), int(resent >= 0), 0, NOW)
-    return with_ledger(device_ledger(spending), ledger, {PLAN.hash: PLAN.text})
+    return with_ledger(device_ledger(spending, is_pure=plan is PLAN), ledger, {plan.hash: plan.text})
 
 
 def read(document: object) -> Any:
@@ -73,7 +77,7 @@ def read(document: object) -> Any:
 
 
 def test_a_device_has_every_window_and_the_lifetime() -> None:
-    document = read(device_ledger(SPENDING))
+    document = read(device_ledger(SPENDING, is_pure=True))
     assert (document["reports"], document["resent_reports"]) == (40, 3)
     assert [w["window"] for w in document["windows"]] == ["24h", "7d", "30d", "365d", "lifetime"]
     assert [w["micro_epsilon"] for w in document["windows"]] == [0, 1, 333_334, 333_335, 123_456_789_000_001]
@@ -129,6 +133,19 @@ def test_a_window_never_goes_without_the_lifetime_in_any_form() -> None:
     assert "T" not in str(shown[0]["stops_on"])
 
 
+def test_gaussian_reports_are_pure_at_no_epsilon() -> None:
+    """The plain sum stands with the sum of its reports' deltas, or with none; never with 0."""
+    document = booked(5, plan=GAUSSIAN)
+    assert (document["composition"], document["delta"]) == ("basic", None)
+    shown = with_figures(document, ["24h", "lifetime"], 1e-6, None)
+    assert [row["delta_pure"] for row in shown["windows"]] == pytest.approx([1e-6, 5e-6])
+    assert shown["delta"] == pytest.approx(5e-6), "enough for every sum that is shown"
+    assert with_figures(document, ["24h"], 1e-6, None)["delta"] == pytest.approx(1e-6)
+    assert with_figures(booked(5), ["lifetime"], 1e-6, None)["delta"] == 0
+    told = {**booked(5), "delta": None}  # of a store that has such plans, by a device that never saw one
+    assert with_figures(told, ["lifetime"], 1e-6, None)["delta"] == 0
+
+
 def test_a_plan_that_reads_otherwise_here_is_named() -> None:
     document = booked(1)
     document["plans"] = {PLAN.hash.hex(): make_plan(2).text}
@@ -152,11 +169,11 @@ def test_epsilons_are_shown_rounded_up_and_without_an_exponent(epsilon: float, s
 
 
 def test_all_devices_one_row_each() -> None:
-    (device,) = all_devices([SPENDING])["devices"]
+    (device,) = all_devices([SPENDING], is_pure=True)["devices"]
     assert device["epsilon_local"] == {
         "24h": 0.0, "7d": 0.000001, "30d": 0.333334, "365d": 0.333335, "lifetime": 123456789.000001,
     }  # fmt: skip
-    assert all_devices([])["devices"] == []
+    assert all_devices([], is_pure=True)["devices"] == []
 
 
 def test_all_devices_with_the_figures_of_their_histories() -> None:
@@ -165,7 +182,8 @@ def test_all_devices_with_the_figures_of_their_histories() -> None:
     mine = [DeviceHistory("d" * 32, 0, 2, 3_000_000, 50), DeviceHistory("e" * 32, 0, 2, 2_500_000, None)]
     both = [SPENDING, replace(SPENDING, device_id="e" * 32)]
     allowances = {"d" * 32: Allowance(365_000_000, 1, 0), "e" * 32: Allowance(None, None, None)}
-    figured = with_every_figure(all_devices(both), {"lifetime": [(one, like) for one in mine]}, allowances, 1e-6)
+    likes = {"lifetime": [(one, like) for one in mine]}
+    figured = with_every_figure(all_devices(both, is_pure=True), likes, allowances, 1e-6, is_pure=True)
     first, second = (device["windows"][0] for device in read(figured)["devices"])
     assert (first["eps_local_pure"], first["eps_local"], first["eps_central"]) == (3.0, 3.0, 2.75)
     assert (second["eps_local_pure"], second["eps_local"], second["eps_central"]) == (2.5, 2.5, 2.5)
@@ -182,10 +200,27 @@ def test_all_devices_with_the_figures_of_their_histories() -> None:
 
 
 def test_fleet() -> None:
-    document = fleet_privacy([1, 2_000_000, 500_000])
+    document = fleet_privacy([1, 2_000_000, 500_000], is_pure=True)
     assert document["devices"] == 3
     assert document["epsilon_local"] == {"min": 0.000001, "median": 0.5, "max": 2.0}
-    assert fleet_privacy([])["epsilon_local"] == {"min": None, "median": None, "max": None}
+    assert fleet_privacy([], is_pure=True)["epsilon_local"] == {"min": None, "median": None, "max": None}
+
+
+@pytest.mark.parametrize(("is_pure", "delta"), [(True, 0), (False, None)])
+def test_sums_over_devices_name_no_delta_where_noise_is_gaussian(is_pure: bool, delta: int | None) -> None:
+    for document in (all_devices([SPENDING], is_pure=is_pure), fleet_privacy([1, 2], is_pure=is_pure)):
+        assert (document["relation"], document["composition"], document["delta"]) == (
+            "replace one value",
+            "basic",
+            delta,
+        )
+    like, mine = FleetFigures(1, 3.5, 2.75, 45, "exact composition", "sums"), DeviceHistory("d" * 32, 0, 2, 1, 50)
+    allowances = {"d" * 32: Allowance(None, None, None)}
+    figured = with_every_figure(
+        all_devices([SPENDING], is_pure=is_pure), {"7d": [(mine, like)]}, allowances, 1e-6, is_pure=is_pure
+    )
+    (row,) = figured["devices"][0]["windows"]
+    assert (figured["delta"], row["eps_local"]) == (delta, 1e-6 if is_pure else 3.5)
 
 
 def test_a_percentile_is_what_so_many_have_no_more_than() -> None:
@@ -200,7 +235,7 @@ def test_the_fleets_windows() -> None:
     sums = [FleetSum(2, 500_000, 0, whole=True), FleetSum(1, 2_000_000, 0, whole=False)]
     lifetime = fleet_window("lifetime", sums, [(0.4, 2), (2.0, 1)], [(0.1, 2), (2.0, 1)], delta=1e-6, n_h=45, n_min=50)
     week = fleet_window("7d", sums[:1], [(0.4, 2)], None, delta=1e-6)
-    document = read(with_windows(fleet_privacy([500_000, 500_000, 2_000_000]), [week, lifetime]))
+    document = read(with_windows(fleet_privacy([500_000, 500_000, 2_000_000], is_pure=True), [week, lifetime]))
     assert document["windows"][1]["eps_central"] == {"min": 0.1, "p50": 0.1, "p95": 2.0, "p99": 2.0, "max": 2.0}
     assert (document["windows"][1]["n_h"], document["windows"][1]["by_plain_sum"]) == (45, 1)
     assert (document["windows"][0]["eps_central"], document["windows"][0]["method"]) == (None, "closed form")
@@ -212,5 +247,5 @@ def test_the_fleets_windows() -> None:
     assert len(shown) == 6
     assert {len(row) for row in shown} == {len(FLEET_TABLE)}
     assert [str(cell) for cell in shown[5]][:7] == ["lifetime: central", "0.1", "0.1", "2.0", "2.0", "2.0", "45"]
-    nobody = with_windows(fleet_privacy([]), [fleet_window("lifetime", [], [], [], delta=1e-6)])
+    nobody = with_windows(fleet_privacy([], is_pure=True), [fleet_window("lifetime", [], [], [], delta=1e-6)])
     assert to_csv(FLEET_COLUMNS, fleet_rows(nobody)).split("\r\n")[1].startswith("0,,,,lifetime,,,")
