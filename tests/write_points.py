@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import signal
@@ -202,12 +203,18 @@ def _string(pid: int, address: int) -> bytes:
         return memory.read(4096).split(b"\0", 1)[0]
 
 
-def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> Any:
+@functools.cache
+def _library() -> Any:
+    """The C library, once: it is asked several times for each of the job's system calls."""
     library = ctypes.CDLL(None, use_errno=True)
     library.ptrace.restype = ctypes.c_long
     library.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    return library
+
+
+def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> Any:
     ctypes.set_errno(0)
-    answer = library.ptrace(request, pid, address & (2**64 - 1), data & (2**64 - 1))
+    answer = _library().ptrace(request, pid, address & (2**64 - 1), data & (2**64 - 1))
     if answer == -1 and (code := ctypes.get_errno()):
         raise OSError(code, os.strerror(code))
     return answer

@@ -97,13 +97,15 @@ class Mirror:
     """What outlives a lost or rolled-back ledger: the identity's seed and what has been spent, ever.
 
     total_micro: the ledger held at least this. pending_micro: a charge up to here was about to commit. opted_out: the
-    user did, so a lost ledger must not begin to record again.
+    user did, so a lost ledger must not begin to record again. earlier_micro: what of the total identities before this
+    one were charged, so that no collector can have booked it for this one; files before this field say 0.
     """
 
     seed: bytes = field(repr=False)
     total_micro: int
     pending_micro: int | None = None
     opted_out: bool = False
+    earlier_micro: int = 0
 
     @property
     def highest_micro(self) -> int:
@@ -133,11 +135,12 @@ def _parse_mirror(raw: bytes, path: str) -> Mirror:
             document["total_micro_epsilon"],
             document["pending_micro_epsilon"],
             document.get("opted_out", False) is True,
+            document.get("earlier_micro", 0),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StoreDamagedError(f"{path}: not readable") from None
-    amounts_hold = _is_amount(mirror.total_micro) and (mirror.pending_micro is None or _is_amount(mirror.pending_micro))
-    if len(mirror.seed) != SEED_BYTES or not amounts_hold:
+    amounts = (mirror.total_micro, mirror.pending_micro or 0, mirror.earlier_micro)
+    if len(mirror.seed) != SEED_BYTES or not all(map(_is_amount, amounts)):
         raise StoreDamagedError(f"{path}: not readable")
     return mirror
 
@@ -154,6 +157,7 @@ def write_mirror(folder: str, mirror: Mirror, *, sync: bool = True) -> None:
             "total_micro_epsilon": mirror.total_micro,
             "pending_micro_epsilon": mirror.pending_micro,
             **({"opted_out": True} if mirror.opted_out else {}),
+            **({"earlier_micro": mirror.earlier_micro} if mirror.earlier_micro else {}),
         }
     )
     path, new_path = os.path.join(folder, MIRROR_NAME), os.path.join(folder, MIRROR_NEW_NAME)

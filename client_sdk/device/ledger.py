@@ -20,7 +20,8 @@ from client_sdk.errors import RefusalReason
 MAX_MICRO_EPSILON = 2**62
 """A total from elsewhere is cut to this: still more than any budget, and two of them fit SQLite's integers."""
 
-_DAMAGE, _CLAIMED, _EARLIER_LIVES = "damage", "claimed_micro_epsilon", "earlier_lives_micro"
+_DAMAGE, _CLAIMED = "damage", "claimed_micro_epsilon"
+_EARLIER_LIVES, _EARLIER_UNSENT = "earlier_lives_micro", "earlier_unsent_micro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,25 @@ def elsewhere_micro(db: sqlite3.Connection) -> int:
     return unsent_micro(db) + int(meta(db, _EARLIER_LIVES) or 0)
 
 
+def earlier_micro(db: sqlite3.Connection) -> int:
+    """Charged to the identities before this one, whether it left the device or not."""
+    return int(meta(db, _EARLIER_LIVES) or 0) + int(meta(db, _EARLIER_UNSENT) or 0)
+
+
+def remember_earlier(db: sqlite3.Connection, micro_epsilon: int) -> None:
+    """So much of what is known was charged to the identities before this one, says the mirror of a lost ledger."""
+    set_meta(db, _EARLIER_LIVES, micro_epsilon)
+
+
 def end_life(db: sqlite3.Connection) -> None:
     """The next identity's total at the collector begins at nothing, although this device's limits go on.
 
     Of a ledger not to be believed all that is known: `reset` books that, and none of it is the next identity's.
+    What never left stays known as that by its own rows, so it is kept apart: a ledger made of the mirror has none.
     """
-    found = damage(db)
-    known = max(total_micro(db), 0 if found is None else found[1])
-    set_meta(db, _EARLIER_LIVES, known - unsent_micro(db))
+    unsent = unsent_micro(db)
+    set_meta(db, _EARLIER_LIVES, known_micro(db) - unsent)
+    set_meta(db, _EARLIER_UNSENT, unsent)
 
 
 def check(
@@ -171,6 +183,11 @@ def missing_micro(db: sqlite3.Connection) -> int:
     """What a damaged ledger is known to lack: spent, although no row says when."""
     found = damage(db)
     return 0 if found is None else max(0, found[1] - total_micro(db))
+
+
+def known_micro(db: sqlite3.Connection) -> int:
+    """The largest total known: what `reset` books, of a sound ledger what it holds."""
+    return total_micro(db) + missing_micro(db)
 
 
 def mark_damaged(db: sqlite3.Connection, why: str, claimed_micro: int) -> None:

@@ -3,7 +3,8 @@
 Rules of this file: nothing is believed that its mirror contradicts; repairing never makes a budget larger
 (the repaired ledger counts as used up until it is reset) and never loses the identity while either file
 still holds it; a damaged file is put aside under a fixed name, not deleted.
-What it does not do: it cannot see a folder that was restored together with its mirror.
+What it does not do: it cannot see a folder that was restored together with its mirror; of a lost ledger it does not
+know which of this identity's own reports had never left.
 
 Which of the two files says what:  the mirror is written ahead of each charge (total so far, and the total
 about to be committed) and settled after it. So a ledger at the mirror's total, or anything above, is sound;
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import replace
 
 from client_sdk.device import forgetting, ledger
 from client_sdk.device.database import (
@@ -28,7 +30,6 @@ from client_sdk.device.database import (
 )
 from client_sdk.device.files import (
     DAMAGED_NAME,
-    MIRROR_NAME,
     SEED_BYTES,
     Mirror,
     StoreDamagedError,
@@ -67,8 +68,15 @@ def _create_or_check(path: str, mirror: Mirror | None, busy_timeout_s: float, *,
         db.execute("INSERT INTO identity (one, seed) VALUES (1, ?)", (seed,))
         if lost or mirror is not None:
             ledger.mark_damaged(db, "ledger lost", 0 if mirror is None else mirror.highest_micro)
-        if mirror is not None and mirror.opted_out:
-            forgetting.remember_opt_out(db)
+        if mirror is not None:
+            _remember_lives(db, mirror)
+
+
+def _remember_lives(db: sqlite3.Connection, mirror: Mirror) -> None:
+    """What a new database has from nowhere else."""
+    ledger.remember_earlier(db, mirror.earlier_micro)
+    if mirror.opted_out:
+        forgetting.remember_opt_out(db)
 
 
 def _put_aside(folder: str, path: str) -> None:
@@ -102,12 +110,20 @@ def compare(db: sqlite3.Connection, mirror: Mirror | None) -> None:
 def settle_mirror(folder: str, path: str, busy_timeout_s: float) -> None:
     """Bring the mirror to what the ledger holds: no charge is pending any more.
 
-    Within a write transaction, so that it never overwrites another process's pending charge. Synced only when
-    it is new: an older mirror is still a true lower bound.
+    Within a write transaction, so that it never overwrites another process's pending charge. Where only its total
+    changes it is not synced: an older one is still a true lower bound.
     """
     with transaction(path, busy_timeout_s) as db:
-        found = ledger.damage(db)
-        total = max(ledger.total_micro(db), 0 if found is None else found[1])
-        wanted = Mirror(seed_of(db), total, opted_out=forgetting.is_opted_out(db))
-        if readable_mirror(folder)[0] != wanted:
-            write_mirror(folder, wanted, sync=not refuse_link(os.path.join(folder, MIRROR_NAME)))
+        found, total = readable_mirror(folder)[0], ledger.known_micro(db)
+        wanted = mirror_of(db, found, total)
+        if found != wanted:
+            only_total = found is not None and replace(found, total_micro=total, pending_micro=None) == wanted
+            write_mirror(folder, wanted, sync=not only_total)
+
+
+def mirror_of(
+    db: sqlite3.Connection, before: Mirror | None, total_micro: int, pending_micro: int | None = None
+) -> Mirror:
+    """What is to stand in place of `before`, which may know of more earlier lives than an older copy of the ledger."""
+    earlier = max(ledger.earlier_micro(db), 0 if before is None else before.earlier_micro)
+    return Mirror(seed_of(db), total_micro, pending_micro, forgetting.is_opted_out(db), earlier)

@@ -19,8 +19,8 @@ from typing import Any
 from client_sdk.accounting.budget import Limits
 from client_sdk.device import forgetting, ledger, memos, spool
 from client_sdk.device.database import seed_of
-from client_sdk.device.files import Mirror, write_mirror
-from client_sdk.device.opening import compare, readable_mirror
+from client_sdk.device.files import write_mirror
+from client_sdk.device.opening import compare, mirror_of, readable_mirror
 from client_sdk.device.records import LogEntry, SealedReport
 from client_sdk.device.store_deletions import DeletionStore
 from client_sdk.device.store_memos import MemoStore
@@ -75,8 +75,8 @@ class DeviceStore(SpoolStore, PlanStore, DeletionStore, MemoStore):
             refused = self._refusal(db, sealed, host_limits)
             if refused is not None:
                 return refused
-            total = ledger.total_micro(db)
-            write_mirror(self.folder, Mirror(seed_of(db), total, total + sealed.micro_epsilon))
+            total, before = ledger.total_micro(db), readable_mirror(self.folder)[0]
+            write_mirror(self.folder, mirror_of(db, before, total, total + sealed.micro_epsilon))
             ledger.charge(db, sealed)
             memos.charge(db, sealed)
             spool.insert(db, sealed)

@@ -20,12 +20,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from client_sdk.errors import ConfigurationError, PlanError
-from client_sdk.plan import Plan, parse_plan
-from collector.combination import Pool, combine, pool_sums
+from client_sdk.errors import ConfigurationError
+from client_sdk.plan import Plan
+from collector.combination import Pool, combine, pools_of
+from collector.plan_texts import HasPlanText, read_plan
 from collector.poisoning import SHARE
+from collector.reduced import Head, Key, PeriodKey, Reduced, is_between, is_cohort, reduce_sums
 from collector.reports.epsilons import epsilon_fields, smallest_n_h
 from collector.reports.estimates import INTERVALS, SUMS, VIEWS, estimate_rows, population_interval, vector_object
 from collector.reports.text import Cell, format_instant
@@ -48,35 +50,27 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class HasPlanText(Protocol):
-    """A Plan, or a stored one: what can be parsed."""
-
-    @property
-    def text(self) -> str:
-        """The plan's TOML."""
-
-    @property
-    def hash(self) -> bytes:
-        """Its identity when it was put."""
-
-
 class UnknownMetricError(ConfigurationError):
     """The metric that was asked for stands in no plan of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """n_h: of the sum that hides its reports least, None where it has no sum. sums: those that the pool added up."""
+    """n_h: of the sum that hides its reports least, None where it has no sum. heads: of those that the pool added up;
+    cohorts: the ones of them that are compared.
+    """
 
     plan: Plan
     pool: Pool
     n_h: int | None
-    sums: Sequence[ReleasedSum] = ()
+    heads: Sequence[Head] = ()
+    cohorts: Sequence[ReleasedSum] = ()
+    compared: bool = True
 
 
 def build_report(
     plans: Iterable[HasPlanText],
-    rows: Iterable[ReleasedSum],
+    rows: Reduced | Iterable[ReleasedSum],
     since: int | None = None,
     until: int | None = None,
     metric: str | None = None,
@@ -84,46 +78,64 @@ def build_report(
 ) -> dict[str, Any]:
     """`{since, until, plans[], metrics[]}`, ready for JSON. false_devices: how many, or a share of the contributors.
 
-    rows: released sums of these plans; those outside since <= period_start < until are left out, and so are those of
-    periods in which their metric had expired: they hold its default and nothing else.
-    A metric without a sum in the window has contributors 0 and nulls. Raises UnknownMetricError.
+    rows: released sums of these plans, or what they were reduced to; those outside since <= period_start < until are
+    left out, and so are those of periods in which their metric had expired: they hold its default and nothing else.
+    A metric without a sum in the window has contributors 0 and nulls; one with too many cohorts to compare them has
+    `cohorts_compared` false, and nulls where they would be. Raises UnknownMetricError.
     """
-    parsed = sorted((_parsed(plan) for plan in plans), key=lambda plan: (plan.name, plan.version))
-    by_hash = {plan.hash: plan for plan in parsed}
-    inside = [row for row in rows if _inside(row, since, until) and not _is_expired(row, by_hash)]
-    groups = _groups(parsed, pool_sums(by_hash, inside), smallest_n_h(by_hash, inside), inside)
-    if metric is not None and metric not in {name for _, name, _ in groups}:
-        raise UnknownMetricError(_unknown(metric, {name for _, name, _ in groups}))
+    parsed, groups = _asked(plans, rows, since, until, metric)
     return {
         "since": format_instant(since),
         "until": format_instant(until),
         "plans": [{"name": p.name, "version": p.version, "hash": p.hash.hex()} for p in parsed],
-        "metrics": [
-            _metric_object(versions, false_devices)
-            for (_, name, _), versions in groups.items()
-            if metric in (None, name)
-        ],
+        "metrics": [_metric_object(versions, false_devices) for versions in groups],
     }
 
 
+def build_numbers(
+    plans: Iterable[HasPlanText],
+    rows: Reduced | Iterable[ReleasedSum],
+    since: int | None = None,
+    until: int | None = None,
+    metric: str | None = None,
+) -> dict[str, Any]:
+    """`{metrics[]}` of `build_report`, each with its name, plan, kind, contributors and estimates alone, and those
+    without what false devices can have done: all that a chart needs, a small part of the work.
+    """
+    _, groups = _asked(plans, rows, since, until, metric)
+    return {"metrics": [_numbers(versions) for versions in groups]}
+
+
+def _asked(
+    plans: Iterable[HasPlanText],
+    rows: Reduced | Iterable[ReleasedSum],
+    since: int | None,
+    until: int | None,
+    metric: str | None,
+) -> tuple[list[Plan], list[list[_Version]]]:
+    """The plans, and the versions of each metric that is asked for."""
+    parsed = sorted((_parsed(plan) for plan in plans), key=lambda plan: (plan.name, plan.version))
+    by_hash = {plan.hash: plan for plan in parsed}
+    inside = _reduced(rows, since, until)
+    groups = _groups(parsed, inside.where(lambda key: not _is_expired(key, by_hash)))
+    if metric is not None and metric not in {name for _, name, _ in groups}:
+        raise UnknownMetricError(_unknown(metric, {name for _, name, _ in groups}))
+    return parsed, [versions for (_, name, _), versions in groups.items() if metric in (None, name)]
+
+
 def _parsed(plan: HasPlanText) -> Plan:
-    if isinstance(plan, Plan):
-        return plan
-    parsed = parse_plan(plan.text)
-    if parsed.hash != plan.hash:
-        raise PlanError(
-            f"{parsed.name!r} version {parsed.version} in the store has hash {plan.hash.hex()[:12]}, but its text "
-            f"reads as {parsed.hash.hex()[:12]} here; report with the version that collected it"
-        )
-    return parsed
+    return plan if isinstance(plan, Plan) else read_plan(plan.text, plan.hash)
 
 
-def _inside(row: ReleasedSum, since: int | None, until: int | None) -> bool:
-    return (since is None or since <= row.period_start) and (until is None or row.period_start < until)
+def _reduced(rows: Reduced | Iterable[ReleasedSum], since: int | None, until: int | None) -> Reduced:
+    if isinstance(rows, Reduced):
+        return rows.between(since, until)
+    return reduce_sums(row for row in rows if is_between(row.period_start, since, until))
 
 
-def _is_expired(row: ReleasedSum, plans: Mapping[bytes, Plan]) -> bool:
-    return plans[row.plan_hash].metrics[row.metric].is_expired(row.period_start)
+def _is_expired(key: PeriodKey, plans: Mapping[bytes, Plan]) -> bool:
+    plan_hash, metric, period_start = key
+    return plans[plan_hash].metrics[metric].is_expired(period_start)
 
 
 def _unknown(metric: str, known: set[str]) -> str:
@@ -131,26 +143,24 @@ def _unknown(metric: str, known: set[str]) -> str:
     return f"no metric {metric[:64]!r} in the store's plans; it has: {names}"
 
 
-def _groups(
-    plans: Sequence[Plan],
-    pools: Mapping[tuple[bytes, str], Pool],
-    n_h: Mapping[tuple[bytes, str], int],
-    rows: Iterable[ReleasedSum],
-) -> dict[tuple[str, str, str], list[_Version]]:
+def _groups(plans: Sequence[Plan], reduced: Reduced) -> dict[tuple[str, str, str], list[_Version]]:
     """Per (plan name, metric, kind and answer) its versions, oldest first.
 
     A metric that changed its kind is two metrics, and so is a number that became optional: a mean over everybody, and
     one over those that had a reading.
     """
-    groups: dict[tuple[str, str, str], list[_Version]] = {}
-    sums: dict[tuple[bytes, str], list[ReleasedSum]] = defaultdict(list)
-    for row in rows:
-        sums[row.plan_hash, row.metric].append(row)
+    by_hash = {plan.hash: plan for plan in plans}
+    pools, n_h = pools_of(by_hash, reduced), smallest_n_h(by_hash, reduced.heads)
+    heads: dict[Key, list[Head]] = defaultdict(list)
+    for head in reduced.heads:
+        heads[head.plan_hash, head.metric].append(head)
+    groups: dict[tuple[str, str, str], list[_Version]] = defaultdict(list)
     for plan in plans:
         for name, metric in plan.metrics.items():
-            pool = pools.get((plan.hash, name)) or Pool(metric)
-            groups.setdefault((plan.name, name, f"{metric.kind} {metric.mechanism.answer}"), []).append(
-                _Version(plan, pool, n_h.get((plan.hash, name)), sums.get((plan.hash, name), ()))
+            key, compared = (plan.hash, name), name not in reduced.not_compared
+            cohorts = reduced.cohorts.get(key, ())
+            groups[plan.name, name, f"{metric.kind} {metric.mechanism.answer}"].append(
+                _Version(plan, pools.get(key) or Pool(metric), n_h.get(key), heads.get(key, ()), cohorts, compared)
             )
     return groups
 
@@ -162,9 +172,9 @@ def _metric_object(versions: Sequence[_Version], assumed: Fraction | int) -> dic
     newest = used[-1].pool.metric
     pools = [version.pool for version in used]
     combined = combine(pools)
-    sums = [row for version in used for row in version.sums]
+    sums = [row for version in used for row in version.cohorts]
     metrics = {version.plan.hash: version.pool.metric for version in used}
-    trust = trust_of_metric(sums, metrics, combined.estimate.contributors, assumed)
+    trust = trust_of_metric(sums, metrics, combined.estimate.contributors, assumed) | _uncompared(used)
     estimates = estimate_rows(combined, [pool.metric for pool in pools])
     beside = trust_of_rows(sums, metrics, pools, combined, trust["false_devices"])
     return {
@@ -190,6 +200,25 @@ def _metric_object(versions: Sequence[_Version], assumed: Fraction | int) -> dic
         "estimates": [{**row, **more} for row, more in zip(estimates, beside, strict=False)],
         **({"vector": vector_object(combined)} if combined.answer == "vector" else {}),
     }
+
+
+def _numbers(versions: Sequence[_Version]) -> dict[str, Any]:
+    used = [version for version in versions if version.pool.contributors > 0] or [versions[-1]]
+    pools = [version.pool for version in used]
+    combined = combine(pools, reaches=False)
+    return {
+        "name": pools[-1].metric.name,
+        "plan": used[-1].plan.name,
+        "kind": pools[-1].metric.kind,
+        "contributors": combined.estimate.contributors,
+        "estimates": estimate_rows(combined, [pool.metric for pool in pools]),
+    }
+
+
+def _uncompared(versions: Sequence[_Version]) -> dict[str, Any]:
+    """What is said of cohorts that were too many to be compared; nothing of others."""
+    cohorts = sum(head.rounds for version in versions for head in version.heads if is_cohort(head))
+    return {} if versions[-1].compared or not cohorts else {"cohorts": cohorts, "cohorts_compared": False}
 
 
 def _version_object(version: _Version) -> dict[str, Any]:

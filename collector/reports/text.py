@@ -12,11 +12,12 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from typing import Final
 
+from client_sdk.accounting.budget import MICRO
 from client_sdk.errors import ConfigurationError
 
 Cell = str | int | float | Decimal | None
@@ -27,9 +28,13 @@ GUARDED: Final = ("=", "+", "-", "@", "\t", "\r", "'")
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, raw_text: bool = False) -> str:
     """One line per row, ended by CRLF; None is an empty cell. `raw_text` leaves out the guard."""
+    return csv_rows([header], raw_text=True) + csv_rows(rows, raw_text=raw_text)
+
+
+def csv_rows(rows: Iterable[Sequence[Cell]], *, raw_text: bool = False) -> str:
+    """The same without a header: pieces of a table that is never whole in memory."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(header)
     for row in rows:
         writer.writerow([_csv_cell(cell, raw_text=raw_text) for cell in row])
     return out.getvalue()
@@ -48,6 +53,16 @@ def _guarded(cell: Cell) -> Cell:
 def to_json(document: object) -> str:
     """Readable JSON on several lines. Raises ValueError for NaN and infinities, which are no JSON."""
     return _json(document, "\n")
+
+
+def json_pieces(document: Mapping[str, object], name: str, items: Iterable[object]) -> Iterator[str]:
+    """The text of `to_json({**document, name: [*items]})`, one item at a time."""
+    yield to_json({**document, name: []}).removesuffix("]\n}")
+    is_empty = True
+    for item in items:
+        yield f"{'' if is_empty else ','}{ITEM}{_json(item, ITEM)}"
+        is_empty = False
+    yield "]\n}" if is_empty else "\n  ]\n}"
 
 
 def _json(value: object, line: str) -> str:
@@ -69,6 +84,9 @@ def _json(value: object, line: str) -> str:
     return f"{brackets[0]}{below}{f',{below}'.join(items)}{line}{brackets[1]}" if items else brackets
 
 
+ITEM: Final = "\n    "
+"""The line break before an item of a document's list."""
+
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
@@ -81,8 +99,8 @@ def plain(number: float | Decimal) -> str:
     return written if isinstance(number, Decimal) or "." in written else f"{written}.0"
 
 
-def parse_instant(text: str) -> int:
-    """ISO 8601 -> seconds since the epoch; a bare date is 00:00Z, without an offset it is UTC.
+def parse_instant(text: str, zone: tzinfo = UTC) -> int:
+    """ISO 8601 -> seconds since the epoch; a bare date is 00:00 in `zone`, and so is a time without an offset.
 
     A fraction of a second rounds up: `since <= start` and `start < until` mean the same for whole starts.
     Raises ConfigurationError.
@@ -90,7 +108,7 @@ def parse_instant(text: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
         if instant.tzinfo is None:
-            instant = instant.replace(tzinfo=UTC)
+            instant = instant.replace(tzinfo=zone)
         seconds = math.ceil((instant - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
         format_instant(seconds)
     except (ValueError, OverflowError):
@@ -114,4 +132,4 @@ def printable(text: str) -> str:
 
 def micro_as_number(micro_epsilon: int | None) -> float | None:
     """Micro-epsilon as epsilon, for JSON; the nearest float, which names the same decimal again."""
-    return None if micro_epsilon is None else micro_epsilon / 1_000_000
+    return None if micro_epsilon is None else micro_epsilon / MICRO

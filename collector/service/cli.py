@@ -1,8 +1,8 @@
 """`ldp-collector`: finds the subcommand, runs it, and turns every fault into one line and an exit status.
 
 0 done; 1 a verdict (what was checked does not hold); 2 wrong input; 3 the environment (a missing extra, a full
-or locked disk). A subcommand is a module `cli_NAME` with `add_parser(subparsers)` and `run(args) -> int`; only
-the one that is called is imported, so a missing extra stops no other one.
+or locked disk). A subcommand is a module `cli_NAME`, its hyphens underscores, with `add_parser(subparsers)` and
+`run(args) -> int`; only the one that is called is imported, so a missing extra stops no other one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ COMMANDS: Final = {
     "serve": "collect reports: the gRPC service",
     "report": "print estimates from the sums that were released",
     "privacy": "print what the devices have spent",
+    "export": "write a store as Parquet files, by day",
+    "job": "write the reports of all windows that have closed: nightly, by one file",
     "price": "print what a setting costs before it is deployed",
     "recompute": "compute every figure of an exported ledger again",
     "plan": "check a plan before it is published, or sign it",
@@ -41,6 +43,7 @@ COMMANDS: Final = {
     "backup": "copy a store while it is in use",
     "housekeeping": "fold and drop what is older than it has to be kept",
     "demo": "simulate a fleet of real devices and check the estimates",
+    "federated-demo": "learn a model from simulated devices in real rounds, privately in two ways",
 }
 
 EXAMPLES = """examples:
@@ -54,7 +57,13 @@ EXAMPLES = """examples:
 
 exit status: 0 done, 1 a verdict, 2 wrong input, 3 the environment"""
 
-EXTRA_MODULES: Final = frozenset({"sqlalchemy", "alembic", "rich", "structlog", "prometheus_client"})
+EXTRA_OF: Final = {
+    **dict.fromkeys(("sqlalchemy", "alembic", "rich", "structlog", "prometheus_client"), "collector"),
+    **dict.fromkeys(("pyarrow", "duckdb", "ibis", "jinja2"), "reports"),
+    "pyspark": "spark",
+    "opentelemetry": "otel",
+}
+"""The extra that brings a module."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,9 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in EXTRA_MODULES:
+        extra = EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
             raise
-        return _fail(prog, MissingExtraError(f"`{prog}`", "collector"), ENVIRONMENT)
+        return _fail(prog, MissingExtraError(f"`{prog}`", extra), ENVIRONMENT)
     except TelemetryError as error:
         return _fail(prog, error, _status_of(error))
     except OSError as error:
@@ -99,7 +109,7 @@ def _run(arguments: list[str], name: str) -> int:
     module: ModuleType | None = None
     for command, text in COMMANDS.items():
         if command == name:
-            module = import_module(f"collector.service.cli_{command}")
+            module = import_module(f"collector.service.cli_{command.replace('-', '_')}")
             module.add_parser(subparsers)
         else:
             subparsers.add_parser(command, help=text)

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     data = args.data
     column = args.device_column or "device"
     fleet = csv_fleet(data, column, plan, args.devices) if data else generated_fleet(plan, args.devices)
-    with _signals_as_exceptions(), _folder(args.out) as folder, _progress(args.devices) as progress:
+    with signals_as_exceptions(), demo_folder(args.out) as folder, _progress(args.devices) as progress:
         plan = with_registrar(plan, registrar_in(folder).create().public_key)
         plan_path = folder / "plan.toml"
         plan_path.write_text(plan.text, encoding="utf-8")
@@ -124,7 +124,7 @@ def _check_size(devices: int, plan: Plan) -> None:
 
 
 @contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
+def signals_as_exceptions() -> Iterator[None]:
     """SIGTERM and a closed terminal end the demo like Ctrl-C: its collector and its temporary folder go with it."""
 
     def leave(number: int, _: object) -> None:
@@ -139,7 +139,8 @@ def _signals_as_exceptions() -> Iterator[None]:
 
 
 @contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
+def demo_folder(out: Path | None) -> Iterator[Path]:
+    """An empty folder: the one that was named, or one that is gone afterwards. ConfigurationError, MachineError."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="ldp-demo-") as folder:
             yield Path(folder)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.wire.messages import GetPrivacyRequest
@@ -26,7 +26,11 @@ from collector.service.cli_common import (
 )
 from collector.service.cli_numbers import add_corrupt, add_delta
 from collector.service.quantities import share_text
-from collector.service.remote import Remote, add_source, fetch, readable, remote_of, wrong_question
+from collector.service.remote import Remote, fetch, readable, remote_of, wrong_question
+from collector.service.sources import add_sources, check_sources, export_of
+
+if TYPE_CHECKING:
+    from collector.service.documents import FleetSource
 
 EXAMPLE = """examples:
   ldp-collector privacy --db sqlite:///collector.db
@@ -34,6 +38,7 @@ EXAMPLE = """examples:
   ldp-collector privacy --db sqlite:///collector.db --device 3f0c9f0e6c1b4f0f8d7f6b9d0c2a1e55
   ldp-collector privacy --db sqlite:///collector.db --device 3f0c9f0e6c1b4f0f8d7f6b9d0c2a1e55 --ledger > ledger.json
   ldp-collector privacy --db sqlite:///collector.db --all --format csv > privacy.csv
+  ldp-collector privacy --from-parquet exported --window 30d
   ldp-collector privacy --server collector.example:443 --access-token-file anna.token
 
 The rows show who takes part and when: keep them to those who need them. Over the network --device and --all are for
@@ -58,7 +63,7 @@ MOST_IN_WORDS: Final = 2
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     """Register `privacy`."""
     parser = new_parser(subparsers, "privacy", "print what the devices have spent", EXAMPLE)
-    add_source(parser)
+    add_sources(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device", metavar="ID", help="one device: its windows and its lifetime")
     which.add_argument("--all", action="store_true", help="every device: a row for each window")
@@ -77,9 +82,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError("--raw-text goes with --format csv")
     if args.ledger and args.device is None:
         raise ConfigurationError("--ledger goes with --device: it is one device's")
+    check_sources(args)
+    if args.engine is not None and args.from_parquet is None:
+        raise ConfigurationError("--engine goes with --from-parquet: a store's own database adds up what devices spent")
     remote = remote_of(args)
     if remote is None:
-        _print(_from_store(args), args)
+        _print(_from_store(args) if args.from_parquet is None else _from_export(args), args)
         return 0
     with readable(remote):
         _print(_from_server(remote, args), args)
@@ -100,15 +108,33 @@ def _from_store(args: argparse.Namespace) -> Mapping[str, Any]:
     store = CollectorStore.open(args.db, read_only=True)
     try:
         if args.device is not None:
-            document = documents.device_document(store, args.device.lower(), time.time())
-            return _figured(document, args)
-        assumed = documents.Assumed(args.delta, args.corrupt)
-        with _progress() as progress:
-            if args.all:
-                return documents.all_devices_document(store, time.time(), _windows(args), assumed, progress)
-            return documents.exact_fleet_document(store, time.time(), _windows(args), assumed, progress)
+            return _figured(documents.device_document(store, args.device.lower(), time.time()), args)
+        return _of_fleet(store, time.time(), args)
     finally:
         store.close()
+
+
+def _from_export(args: argparse.Namespace) -> Mapping[str, Any]:
+    """As of the moment that it shows: what was spent later, it does not know."""
+    from collector.service import documents
+    from collector.service.engines.one_device import one_device
+
+    with export_of(args) as exported:
+        fleet_source = exported.spending()
+        if args.device is None:
+            return _of_fleet(fleet_source, exported.as_of, args)
+        with one_device(exported.engine, args.device.lower()) as store:
+            return _figured(documents.device_document(store, args.device.lower(), exported.as_of), args)
+
+
+def _of_fleet(source: FleetSource, now: float, args: argparse.Namespace) -> Mapping[str, Any]:
+    from collector.service import documents
+
+    assumed = documents.Assumed(args.delta, args.corrupt)
+    with _progress() as progress:
+        if args.all:
+            return documents.all_devices_document(source, now, _windows(args), assumed, progress)
+        return documents.exact_fleet_document(source, now, _windows(args), assumed, progress)
 
 
 def _from_server(remote: Remote, args: argparse.Namespace) -> Mapping[str, Any]:
@@ -199,7 +225,7 @@ def _print_device(document: Mapping[str, Any]) -> None:
 def _print_all(document: Mapping[str, Any]) -> None:
     _print_table("Epsilon per device", privacy.ALL_TABLE_COLUMNS, privacy.all_table_rows(document))
     if document["devices"]:
-        _print_note(console(), document["devices"][0], document["conditions"])
+        _print_note(console(), {**document["devices"][0], "delta": document["delta"]}, document["conditions"])
 
 
 def _print_fleet(document: Mapping[str, Any]) -> None:
@@ -216,6 +242,8 @@ def _print_note(out: Any, shown: Mapping[str, Any], conditions: str) -> None:
     out.print(FIGURES_NOTE.format(delta=delta, conditions=conditions))
     if (summed := shown["windows"][-1].get("delta_pure")) is not None:
         out.print(f"Gaussian noise is pure at no epsilon: those sums hold but for delta {plain(summed)}.")
+    elif shown["delta"] is None:
+        out.print("Gaussian noise is pure at no epsilon: those sums hold but for the sums of their reports' deltas.")
 
 
 def _print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

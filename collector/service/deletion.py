@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from client_sdk.errors import RejectionError, RejectionReason, WireError
 from client_sdk.identity import device_id_of
 from client_sdk.wire.convert import delete_request_from_wire, delete_response_to_wire
 from client_sdk.wire.messages import DeleteResponse
@@ -32,11 +31,8 @@ class DeletionServicer:
         self._registrar_key = registrar_key
 
     async def delete(self, data: bytes, _context: Context) -> bytes:
-        """Idempotent. Raises RejectionError, StoreError."""
-        try:
-            request = delete_request_from_wire(data)
-        except WireError:
-            raise RejectionError(RejectionReason.MALFORMED) from None
+        """Idempotent. Raises RejectionError, WireError, StoreError."""
+        request = delete_request_from_wire(data)
         check_deletion(request)
         device_id, certified = device_id_of(request.identity_key), was_certified(request, self._registrar_key)
         now = self._tools.clock()

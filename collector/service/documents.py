@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from client_sdk.accounting.ledger import Ledger
 from client_sdk.errors import ConfigurationError
-from client_sdk.plan import Plan, parse_plan
+from client_sdk.plan import Plan
 from collector.accounting import fleet
 from collector.accounting.allowance import Allowance, allowed
-from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, EveryDevice, PlanSpend
+from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, EveryDevice, FleetHistory, FleetSum, PlanSpend
 from collector.accounting.figures import DELTA
 from collector.accounting.fleet import Progress
+from collector.plan_texts import read_plan
 from collector.poisoning import SHARE
 from collector.reports import all_devices, build_report, device_ledger, fleet_privacy
 from collector.reports.fleet import fleet_window, with_windows
 from collector.reports.privacy import LIFETIME, with_every_figure, with_ledger
 from collector.service.storage import CollectorStore
 from collector.service.storage_fleet import MOST_HISTORIES, RATIOS
+from collector.service.storage_rows import StoredPlan
 
 Document = Mapping[str, Any]
 
@@ -50,14 +52,43 @@ def report_document(
     return build_report(plans, rows, since, until, metric, false_devices)
 
 
-def fleet_document(store: CollectorStore, now: float, delta: float = DELTA) -> Document:
+class FleetSource(Protocol):
+    """What the documents of a fleet are made of: a store, or an export of one; see `CollectorStore`."""
+
+    def plans(self) -> Sequence[StoredPlan]:
+        """Every plan version."""
+
+    def lifetimes_micro_epsilon(self) -> Sequence[int]:
+        """Of each device."""
+
+    def fleet_sums(self, now: float, window: str, micro_rhos: Mapping[bytes, int]) -> Sequence[FleetSum]:
+        """What the closed form is made of."""
+
+    def fleet_histories(
+        self, now: float, window: str, corrupt: Mapping[bytes, Fraction], most: int, ratios: Sequence[float]
+    ) -> Sequence[FleetHistory]:
+        """What exact figures are made of."""
+
+    def every_device(
+        self, now: float, windows: Sequence[str], corrupt: Mapping[bytes, Fraction], most: int, ratios: Sequence[float]
+    ) -> EveryDevice:
+        """The same device by device."""
+
+    def smallest_sum(self, now: float, window: str) -> int | None:
+        """Contributors of the smallest sum of the window."""
+
+    def spending(self, now: float) -> Sequence[DeviceSpending]:
+        """Each device's windows and lifetime."""
+
+
+def fleet_document(store: FleetSource, now: float, delta: float = DELTA) -> Document:
     """The distribution of lifetimes over all devices, by the closed form: its cost is one query. Raises StoreError."""
     plans = _plans(store)
     rhos = {plan.hash: fleet.micro_rho(plan) for plan in plans.values()}
     sums = store.fleet_sums(now, LIFETIME, rhos)
-    is_pure = not any(plan.report_delta for plan in plans.values())
+    is_pure = _is_pure(plans)
     row = fleet_window(LIFETIME, sums, fleet.closed_forms(sums, delta, is_pure=is_pure), None, delta=delta)
-    return with_windows(fleet_privacy(store.lifetimes_micro_epsilon()), [row])
+    return with_windows(fleet_privacy(store.lifetimes_micro_epsilon(), is_pure=is_pure), [row])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +108,19 @@ DEFAULT: Final = Assumed()
 
 
 def exact_fleet_document(
-    store: CollectorStore, now: float, windows: Sequence[str], assumed: Assumed, progress: Progress | None = None
+    store: FleetSource, now: float, windows: Sequence[str], assumed: Assumed, progress: Progress | None = None
 ) -> Document:
     """The distribution in each window, exactly: minutes for a large fleet. Raises StoreError.
 
     progress: called with (histories done, histories in all), window by window.
     """
     rows = [_exact_window(store, now, window, assumed, progress) for window in windows]
-    return with_windows(fleet_privacy(store.lifetimes_micro_epsilon()), rows)
+    lifetimes = store.lifetimes_micro_epsilon()
+    return with_windows(fleet_privacy(lifetimes, is_pure=_is_pure(_plans(store))), rows)
 
 
 def _exact_window(
-    store: CollectorStore, now: float, window: str, assumed: Assumed, progress: Progress | None
+    store: FleetSource, now: float, window: str, assumed: Assumed, progress: Progress | None
 ) -> dict[str, Any]:
     known = _plans(store).values()
     sums = store.fleet_sums(now, window, {plan.hash: fleet.micro_rho(plan) for plan in known})
@@ -101,8 +133,13 @@ def _exact_window(
     return fleet_window(window, sums, local, central, delta=assumed.delta, n_h=n_h, n_min=n_min)
 
 
-def _plans(store: CollectorStore) -> dict[str, Plan]:
-    return {plan.hash.hex(): parse_plan(plan.text) for plan in store.plans()}
+def _plans(store: FleetSource) -> dict[str, Plan]:
+    return {plan.hash.hex(): read_plan(plan.text, plan.hash) for plan in store.plans()}
+
+
+def _is_pure(plans: Mapping[str, Plan]) -> bool:
+    """No plan has Gaussian noise; see `reports.privacy.composition`."""
+    return not any(plan.report_delta for plan in plans.values())
 
 
 def _shares(plans: Iterable[Plan], assumed: Assumed) -> dict[bytes, Fraction]:
@@ -111,7 +148,7 @@ def _shares(plans: Iterable[Plan], assumed: Assumed) -> dict[bytes, Fraction]:
 
 
 def all_devices_document(
-    store: CollectorStore,
+    store: FleetSource,
     now: float,
     windows: Sequence[str] = (),
     assumed: Assumed = DEFAULT,
@@ -121,7 +158,8 @@ def all_devices_document(
     StoreError.
     """
     if not windows:
-        return all_devices(store.spending(now))
+        spendings = store.spending(now)
+        return all_devices(spendings, is_pure=_is_pure(_plans(store)))
     every = store.every_device(now, windows, _shares(_plans(store).values(), assumed), assumed.most, assumed.ratios)
     plans = _plans(store)  # after the histories, as above
     likes = {}
@@ -132,8 +170,8 @@ def all_devices_document(
             (replace(one, micro_epsilon=max(one.micro_epsilon, least[one.history])), figures[one.history])
             for one in found.devices
         ]
-    document = all_devices(every.spendings)
-    is_pure = not any(plan.report_delta for plan in plans.values())
+    is_pure = _is_pure(plans)
+    document = all_devices(every.spendings, is_pure=is_pure)
     allowances = _allowances(every, plans, int(now))
     return with_every_figure(document, likes, allowances, assumed.delta, is_pure=is_pure)
 
@@ -172,8 +210,8 @@ def _ledger(store: CollectorStore, spending: DeviceSpending, now: float) -> Docu
     """No figure that takes longer than a query: whoever asks over the network computes those."""
     device = spending.device_id
     first, last = store.period_range(device)
-    document = device_ledger(
-        DeviceSpending(device, spending.windows, spending.lifetime, spending.resent_reports, first, last)
-    )
     ledger = store.ledger(now, device) or Ledger("collector", device, int(now), (), ()).with_stated()
-    return with_ledger(document, ledger, {plan.hash: plan.text for plan in store.plans()})
+    texts = {plan.hash: plan.text for plan in store.plans()}
+    used = {one.hash: read_plan(texts[bytes.fromhex(one.hash)], bytes.fromhex(one.hash)) for one in ledger.plans}
+    shown = DeviceSpending(device, spending.windows, spending.lifetime, spending.resent_reports, first, last)
+    return with_ledger(device_ledger(shown, is_pure=_is_pure(used)), ledger, texts)

@@ -24,8 +24,11 @@ OPENING_SECONDS: Final = "opening_seconds"
 DATABASE_SECONDS: Final = "database_seconds"
 CLOCK_SKEW_SECONDS: Final = "clock_skew_seconds"
 
+IDENTITY_FULL: Final = "direct.identity_full"
+"""Counts reports that are refused as `busy` for what their own identity holds, here or in another call."""
+
 OPERATIONS: Final = frozenset({
-    "store_releases", "store_release", "record_aborted", "standings", "access_tokens", "probe", "forget", "keep_house",
+    "store_releases", "record_aborted", "standings", "access_tokens", "probe", "forget", "keep_house",
     "enrol", "renew", "other",
 })  # fmt: skip
 """What is asked of a store while it serves: the names of its methods."""

@@ -59,12 +59,13 @@ class Remote:
             raise ConfigurationError("--client-cert and --client-key: both are needed")
 
 
-def add_source(parser: argparse.ArgumentParser) -> None:
-    """`--db`, or `--server` with what goes with it."""
+def add_source(parser: argparse.ArgumentParser) -> Any:
+    """`--db`, or `--server` with what goes with it; the group, for what else may stand in their place."""
     default = default_db()
     which = parser.add_mutually_exclusive_group(required=default is None)
     which.add_argument("--db", default=default, metavar="URL", help=DB_HELP)
     add_server(parser, which)
+    return which
 
 
 def add_server(parser: argparse.ArgumentParser, which: Any) -> None:
@@ -160,7 +161,7 @@ def readable(remote: Remote) -> Iterator[None]:
     """A document of another version, or of something that is no collector, is one line."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise RemoteError(f"{remote.server}: answered with a document that this version cannot read") from None
 
 

@@ -19,13 +19,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 import grpc
 from grpc import aio
 
 from client_sdk.certificate import Role
-from client_sdk.errors import ConfigurationError, PlanError, RejectionError, RejectionReason, WireError
+from client_sdk.errors import ConfigurationError, PlanError, RejectionError, RejectionReason
 from client_sdk.wire.convert import (
     document_piece_to_wire,
     get_counters_request_from_wire,
@@ -105,8 +105,7 @@ class ReportingServicer:
 
     async def get_report(self, data: bytes, context: Context) -> None:
         """Estimates, for analysts and operators."""
-        with _wrong_requests_refused():
-            request = get_report_request_from_wire(data)
+        request = get_report_request_from_wire(data)
         metric, since, until = request.metric or None, request.since or None, request.until or None
         try:
             assumed = quantities.false_devices(request.false_devices or quantities.FALSE_DEVICES)
@@ -117,8 +116,7 @@ class ReportingServicer:
     async def get_privacy(self, data: bytes, context: Context) -> None:
         """A ledger, or the fleet's distribution: see `_question`."""
         who = caller()
-        with _wrong_requests_refused():
-            request = get_privacy_request_from_wire(data)
+        request = get_privacy_request_from_wire(data)
         if request.device and (request.all or _assumes(request)):
             raise RejectionError(RejectionReason.MALFORMED)
         question = _question(who, request, self._clock())
@@ -141,8 +139,7 @@ class ReportingServicer:
 
     async def get_counters(self, data: bytes, context: Context) -> None:
         """The collector's own counters, and whether it serves."""
-        with _wrong_requests_refused():
-            get_counters_request_from_wire(data)
+        get_counters_request_from_wire(data)
         document = {"serving": await self._health.serving(), "counters": self._monitor.snapshot()}
         await _send(context, to_json(document).encode())
 
@@ -206,14 +203,6 @@ def _assumed(request: GetPrivacyRequest) -> tuple[Sequence[str], documents.Assum
         raise RejectionError(RejectionReason.MALFORMED)
     assumed = documents.Assumed(delta, corrupt, MOST_HISTORIES, RATIOS)
     return tuple(dict.fromkeys((window, LIFETIME))), assumed
-
-
-@contextlib.contextmanager
-def _wrong_requests_refused() -> Any:
-    try:
-        yield
-    except WireError:
-        raise RejectionError(RejectionReason.MALFORMED) from None
 
 
 async def _send(context: Context, document: bytes) -> None:

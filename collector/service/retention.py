@@ -97,23 +97,23 @@ class Tidied(NamedTuple):
         return cls(*map(sum, zip(cls(), *pieces, strict=True)))
 
 
-def taken_for_s(conn: Connection) -> dict[str, int]:
-    """Per plan name: how long after a period's start its reports are taken at most, over all versions."""
+def taken_for_s(plans: Iterable[Plan]) -> dict[str, int]:
+    """Per plan name: how long after a period's start its reports are taken at most, over these versions."""
     longest: dict[str, int] = {}
-    for text in conn.execute(select(t.plans.c.text)).scalars():
-        plan = stored_plan(text)
-        longest[plan.name] = max(longest.get(plan.name, 0), expiry_s(plan))
+    for plan in plans:
+        longest[plan.name] = max(longest.get(plan.name, 0), expires_at(plan, 0))
     return longest
 
 
-def expiry_s(plan: Plan) -> int:
-    """How long after a period's start its reports are taken under this plan."""
-    return expires_at(plan, 0)
+def every_plan(conn: Connection) -> list[Plan]:
+    """All versions. Raises PlanError: where one cannot be read, nothing is known to be old."""
+    return [stored_plan(text) for text in conn.execute(select(t.plans.c.text)).scalars()]
 
 
 def _horizons(conn: Connection, now: int, keep_s: float) -> dict[str, int]:
     """Per plan name: periods that start at or before this may go."""
-    return {name: now - int(max(keep_s, taken_s + MARGIN_S)) for name, taken_s in taken_for_s(conn).items()}
+    taken = taken_for_s(every_plan(conn))
+    return {name: now - int(max(keep_s, taken_s + MARGIN_S)) for name, taken_s in taken.items()}
 
 
 def drop_contributions(

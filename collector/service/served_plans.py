@@ -11,9 +11,10 @@ from pathlib import Path
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.files import load_plan_signature, signature_path
-from client_sdk.plan import Plan, parse_plan
+from client_sdk.plan import Plan
 from collector.service.catalogue import Catalogue
 from collector.service.storage import CollectorStore
+from collector.service.stored_plans import stored_plan
 
 
 def signatures(paths: Sequence[Path], plans: Sequence[Plan]) -> dict[bytes, bytes]:
@@ -45,5 +46,5 @@ def catalogue(store: CollectorStore, plans: list[Plan], signed: Mapping[bytes, b
     for plan in plans:
         store.put_plan(plan, now)
     names = {plan.name for plan in plans}
-    older = [parse_plan(stored.text) for stored in store.plans() if stored.name in names]
+    older = [stored_plan(stored.text) for stored in store.plans() if stored.name in names]
     return Catalogue([*older, *plans], signed)

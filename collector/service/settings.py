@@ -11,6 +11,7 @@ import ipaddress
 import math
 import re
 import ssl
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -234,13 +235,15 @@ def parse_duration(text: str) -> float:
     """`30`, `30s`, `500ms`, `2m` -> seconds. Raises ConfigurationError."""
     match = DURATION.fullmatch(text.strip())
     if match is None:
-        raise ConfigurationError(f"{text!r} is not a duration; use e.g. 30s, 500ms or 2m")
+        raise ConfigurationError(f"{text[:40]!r} is not a duration; use e.g. 30s, 500ms or 2m")
     return float(match["number"]) * SECONDS_PER_UNIT[match["unit"]]
 
 
 def parse_keep(text: str) -> float:
     """`90d`, or `forever` -> seconds, or infinitely many. Raises ConfigurationError."""
-    return math.inf if text.strip() == FOREVER else parse_duration(text)
+    if text.strip() == FOREVER:
+        return math.inf
+    return min(parse_duration(text), sys.float_info.max)  # digits without end are no way to say it
 
 
 def parse_size(text: str) -> int:

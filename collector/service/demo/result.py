@@ -8,18 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from client_sdk.accounting.budget import format_micro
 from client_sdk.mechanisms import Value
 from client_sdk.mechanisms.categories import CategoricalMechanism
 from client_sdk.mechanisms.histogram import Histogram
 from client_sdk.plan import Metric, Plan
+from collector.combination import MOST_COORDINATES, is_count
 from collector.reports import build_report
-from collector.reports.estimates import MOST_COORDINATES
 from collector.service.demo.judging import judged_errors
 from collector.service.demo.run import DeviceRun, FleetRun
 from collector.service.storage import CollectorStore
+from collector.slices import sliced
 
 MAX_STANDARD_ERRORS = 5.0
 """Further than this from its truth, an estimate fails the demo: chance does that once in 1.7 million."""
@@ -85,8 +86,8 @@ def _with_truth(row: dict[str, Any], plan: Plan, contributors: Sequence[DeviceRu
     share = 1.0 if plan.sample_metrics is None or not contributors else row["contributors"] / len(contributors)
     sampled = plan.sample_metrics is not None
     shown = [
-        truth * share if truth is not None and is_count else truth
-        for truth, is_count in zip(truths, _are_counts(metric), strict=True)
+        truth * share if truth is not None and counted else truth
+        for truth, counted in zip(truths, _are_counts(metric), strict=True)
     ]
     errors = judged_errors(metric, row["estimates"], shown, row["contributors"], sampled=sampled)
     estimates = [
@@ -98,26 +99,43 @@ def _with_truth(row: dict[str, Any], plan: Plan, contributors: Sequence[DeviceRu
 
 def _are_counts(metric: Metric) -> list[bool]:
     answer, rows = metric.mechanism.answer, len(_labels(metric))
-    return [answer == "counts" or (answer == "optional_mean" and place == 1) for place in range(rows)]
+    return [is_count(answer, place) for place in range(rows)]
 
 
 def true_estimates(metric: Metric, values: Sequence[Value]) -> list[float | None]:
     """What a perfect estimator would print for these values, None for no reading: a row per label."""
     labels = _labels(metric)
     known = [value for value in values if value is not None]
+    if metric.mechanism.answer == "slices":
+        return _true_slices(metric, values)
     if not values or (not known and metric.mechanism.answer != "counts"):
         return [None] * len(labels)
     if metric.mechanism.answer == "counts":
         counts = Counter(_code(metric, value) for value in values)
         return [float(counts[place]) for place in range(len(labels))]
     if metric.mechanism.answer == "vector":
-        vectors = [value for value in known if isinstance(value, Sequence) and not isinstance(value, str)]
+        vectors = [
+            cast("Sequence[float]", value)
+            for value in known
+            if isinstance(value, Sequence) and not isinstance(value, str)
+        ]
         return [math.fsum(v[i] for v in vectors) / len(vectors) for i in range(len(labels))]
     numbers = sorted(value for value in known if isinstance(value, (int, float)))
     if metric.mechanism.answer == "quantiles":
         return [numbers[min(int(q * len(numbers)), len(numbers) - 1)] for q in metric.quantiles]
     mean = sum(numbers) / len(numbers)
     return [mean] if metric.mechanism.answer == "mean" else [mean, float(len(numbers))]
+
+
+def _true_slices(metric: Metric, values: Sequence[Value]) -> list[float | None]:
+    """values: (category, number), the number None without a reading."""
+    by = sliced(metric).by
+    numbers: list[list[float]] = [[] for _ in by.labels]
+    for category, number in cast("Sequence[tuple[str | None, float | None]]", values):
+        if number is not None:
+            numbers[by.code(category)].append(number)
+    rows = ((math.fsum(of) / len(of) if of else None, float(len(of)) if values else None) for of in numbers)
+    return [truth for row in rows for truth in row]
 
 
 def _labels(metric: Metric) -> Sequence[str]:

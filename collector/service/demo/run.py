@@ -11,11 +11,8 @@ import contextlib
 import os
 import re
 import resource
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +23,7 @@ from client_sdk.mechanisms import Value
 from client_sdk.plan import Plan, parse_plan
 from client_sdk.report import PeriodState, clipped_values
 from collector.service.demo.fleet import Fleet, Readings
+from collector.service.demo.processes import PLAIN, raise_file_limit, service, stop
 from collector.service.registrar.folder import RegistrarFolder
 
 DROP_STEPS = ("shares", "masked_input", "confirm", "unmask")
@@ -33,8 +31,6 @@ DROP_STEPS = ("shares", "masked_input", "confirm", "unmask")
 
 STEPS = ("seal", "hello", "join", *DROP_STEPS)
 TOKEN_TTL_S = 3600
-PLAIN = ("--listen", "127.0.0.1:0", "--insecure")
-START_DEADLINE_S = 30.0
 STEP_TIMEOUT_S = 120
 """Nobody is silent here (who drops out breaks the stream), so this only bounds a very slow machine."""
 
@@ -103,30 +99,30 @@ def run_fleet(plan: Plan, plan_path: Path, fleet: Fleet, dropout: float, folder:
 
     folder: holds the registrar's own, made already.
     """
-    _raise_file_limit()
+    raise_file_limit()
     started = time.monotonic()
     url = f"sqlite:///{folder / 'collector.db'}"
     devices = len(fleet.readings)
     registrar = registrar_in(folder)
     registrar_key = registrar.key().public_key
-    tokens = _tokens(registrar, devices)
+    tokens = enrolment_tokens(registrar, devices)
     now = time.time()
     schedule = drop_schedule(devices, dropout)
     with contextlib.ExitStack() as stack:
         # the whole fleet comes from one address here
         at_once = ["--max-calls-per-address", "1000"]
         serve_registrar = ["registrar", "serve", "--dir", str(registrar.path), *at_once, *PLAIN]
-        _, certifier = stack.enter_context(_service("registrar", serve_registrar, folder))
+        _, certifier = stack.enter_context(service("registrar", serve_registrar, folder))
         serve = ["serve", "--plan", str(plan_path), "--db", url, "--registrar-key", registrar_key.hex(), *PLAIN]
         serve += ["--expected-devices", str(devices), "--step-timeout", f"{STEP_TIMEOUT_S}s"]
         serve += ["--max-streams-per-address", str(2 * devices + 100)]  # the whole fleet is on this machine
-        process, endpoint = stack.enter_context(_service("collector", serve, folder))
+        process, endpoint = stack.enter_context(service("collector", serve, folder))
         cpu_before = time.process_time()
         addresses = Addresses(endpoint, certifier, registrar_key)
         runner = _FleetRunner(plan, plan_path, addresses, folder / "devices", now, progress)
         runs = asyncio.run(runner.run(fleet, tokens, schedule))
         device_cpu_s = time.process_time() - cpu_before
-        _stop(process)
+        stop(process)
         collector_cpu = resource.getrusage(resource.RUSAGE_CHILDREN)  # before the registrar ends, which counts apart
     return FleetRun(
         devices=runs,
@@ -142,7 +138,8 @@ def registrar_in(folder: Path) -> RegistrarFolder:
     return RegistrarFolder(folder / "registrar")
 
 
-def _tokens(registrar: RegistrarFolder, count: int) -> list[str]:
+def enrolment_tokens(registrar: RegistrarFolder, count: int) -> list[str]:
+    """As many single-use tokens, for an hour."""
     store = registrar.open_store()
     try:
         return store.issue_tokens(count, time.time(), TOKEN_TTL_S)
@@ -246,46 +243,3 @@ def true_values(plan: Plan, readings: Readings) -> Truth:
         with contextlib.suppress(ValueError):  # refused by the device too, and counted there
             state.add(name, value, os.urandom)
     return clipped_values(plan, state.values())
-
-
-def _raise_file_limit() -> None:
-    """A channel costs a descriptor at each end; a shell's usual soft limit of 1,024 is too low for big fleets."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
-    if soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-@contextlib.contextmanager
-def _service(name: str, arguments: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process of `ldp-collector`, and where it listens."""
-    command, log_path = [sys.executable, "-m", "collector.service", *arguments], folder / f"{name}.log"
-    with log_path.open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        try:
-            yield process, _endpoint(name, process, log_path)
-        finally:
-            _stop(process)
-
-
-def _endpoint(name: str, process: subprocess.Popen[str], log_path: Path) -> str:
-    stdout = process.stdout
-    line = stdout.readline() if stdout is not None else ""
-    if not line.startswith("listening on "):
-        process.kill()
-        reason = log_path.read_text(encoding="utf-8").strip().splitlines()
-        raise ConfigurationError(f"the demo's {name} did not start: {reason[-1] if reason else 'no message'}")
-    return line.removeprefix("listening on ").strip()
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=START_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 from grpc import aio
 
 from client_sdk.certificate import CertificateError
-from client_sdk.errors import RejectionError, RejectionReason, WireError
+from client_sdk.errors import RejectionError, RejectionReason
 from client_sdk.identity import IdentityKey, enrolment_message, verify
 from client_sdk.wire import limits
 from client_sdk.wire.messages import EnrolResponse, RenewResponse
@@ -46,7 +46,6 @@ from collector.service.registrar.refusals import RefusalLog
 from collector.service.registrar.store import RegistrarStore
 from collector.service.settings import MAX_CALLS, check_metrics, check_transport, check_wait, check_whole
 from collector.service.statuses import Refusal, status_of
-from collector.service.storage_errors import StoreError
 from collector.service.store_access import StoreAccess
 from collector.service.tls_files import TlsFiles
 
@@ -101,15 +100,15 @@ class EnrolmentServicer:
         self._clock = clock
         self.refusals = RefusalLog(log, time.monotonic)
 
-    async def enrol(self, data: bytes, context: Context) -> bytes:
-        """A certificate for a token; the same again for the same token and identity."""
-        answer = await self._answer(self._enrol(data), context)
+    async def enrol(self, data: bytes, _context: Context) -> bytes:
+        """A certificate for a token; the same again for the same token and identity. Raises like `renew`."""
+        answer = await self._enrol(data)
         self._monitor.count("enrolled")
         return answer
 
-    async def renew(self, data: bytes, context: Context) -> bytes:
-        """A later certificate for the identity of this one."""
-        answer = await self._answer(self._renew(data), context)
+    async def renew(self, data: bytes, _context: Context) -> bytes:
+        """A later certificate for the identity of this one. Raises RejectionError, WireError, StoreError."""
+        answer = await self._renew(data)
         self._monitor.count("renewed")
         return answer
 
@@ -138,17 +137,6 @@ class EnrolmentServicer:
             self._monitor.count("certificates.revoked")
             raise RejectionError(RejectionReason.NOT_RENEWED)
         return RENEW_METHOD.response_to_wire(RenewResponse(self._issuer.issue(shown.identity_key, now), until))
-
-    async def _answer(self, work: Coroutine[Any, Any, bytes], context: Context) -> bytes:
-        try:
-            return await work
-        except RejectionError as error:
-            refusal: Refusal = error.reason
-        except WireError:
-            refusal = RejectionReason.MALFORMED
-        except StoreError as error:
-            refusal = error.problem  # said in the log once an outage, by the store's access
-        return await self.refuse(context, refusal)
 
     async def refuse(self, context: Context, refusal: Refusal) -> NoReturn:
         """Count the reason and end the call with its status."""

@@ -22,6 +22,6 @@ def upgrade() -> None:
     """Drops constraints; no row changes."""
     if op.get_bind().dialect.name != "postgresql":
         return
-    op.drop_constraint("fk_contributions_round", "contributions", type_="foreignkey")
-    op.drop_constraint("fk_spends_round", "spends", type_="foreignkey")
-    op.drop_constraint("fk_spends_plan_hash", "spends", type_="foreignkey")
+    for table, column in (("contributions", "round"), ("spends", "round"), ("spends", "plan_hash")):
+        # an operator may have dropped them already
+        op.execute(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS fk_{table}_{column}")

@@ -3,7 +3,7 @@
     python -m tests.unit.client_sdk.device.faulty_lives SCENARIO FOLDER ERRNO-OR-0 WHICH
 
 Runs SCENARIO's job once to list its write points, then from the same start again for each of them that WHICH chooses
-(`all`, `ends` or `kinds`, see `chosen`): killed before it, or with all calls from it on failing with ERRNO. After each
+(`all`, `ends` or `sample`, see `chosen`): killed before it, or with all calls from it on failing with ERRNO. After each
 of them the folder must hold a sound ledger that agrees with what the collector has counted, and a next life without
 faults must bring everything to its end, once. Prints the points that it has tried, one a line.
 """
@@ -260,14 +260,28 @@ def check_end(home: Home, before: Home, name: str, *, gone: bool, collector: Dur
 # --- one after another ----------------------------------------------------------------------------------
 
 
-ALL, ENDS, KINDS = "all", "ends", "kinds"
+ALL, ENDS, SAMPLE = "all", "ends", "sample"
+
+MIRROR_WRITTEN = f"rename {MIRROR_NAME}"
+"""The mirror holds the new total: the step that has to come before each charge commits."""
+COMMITTED = f"unlink {DATABASE_NAME}-journal"
+
+SHARES = 4
 
 
-def chosen(points: list[str], which: str) -> list[int]:
-    """ALL; ENDS: of a run of like calls the first and the last; KINDS: of all like calls the one in the middle."""
-    if which == KINDS:
+def chosen(points: list[str], which: str, share: int = 0) -> list[int]:
+    """ALL; ENDS: of a run of like calls the first and the last; SAMPLE: of all like calls the one in the middle.
+
+    share: which of SHARES parts of the kinds a sample holds; the mirror's step and the commit's are in each.
+    """
+    if which == SAMPLE:
         places = {kind: [index for index, point in enumerate(points) if point == kind] for kind in points}
-        return sorted(like[len(like) // 2] for like in places.values())
+        kinds = [
+            kind
+            for number, kind in enumerate(places)
+            if number % SHARES == share % SHARES or kind in (MIRROR_WRITTEN, COMMITTED)
+        ]
+        return sorted(places[kind][len(places[kind]) // 2] for kind in kinds)
     return [
         index
         for index, point in enumerate(points)
@@ -292,7 +306,8 @@ def main(name: str, path: Path, code: int, which: str) -> list[str]:
     whole = run(job_of(name, home := before.copy(path / "whole")), home.folder)
     assert whole.status == 0
     check_left_behind(home, before, name)
-    tried = chosen(whole.points, which)
+    # others of the same scenario's kinds where the disk fails
+    tried = chosen(whole.points, which, list(SCENARIOS).index(name) + 2 * bool(code))
     for at in tried:
         home = before.copy(path / "home")
         traced = run(job_of(name, home), home.folder, Fault(at, code or None))

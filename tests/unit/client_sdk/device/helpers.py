@@ -12,7 +12,6 @@ from client_sdk import TelemetryClient
 from client_sdk.device import database
 from client_sdk.identity import IdentityKey
 from client_sdk.plan import Plan, parse_plan
-from tests.registrar import KEY, certificate_of
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00Z
 DAY_S = 86_400
@@ -89,6 +88,8 @@ def make_client(folder: Path, plan: Plan | None = None, **changes: Any) -> Telem
 
     It looks for its registrar where its collector is, which is where a SmallCollector has both.
     """
+    from tests.registrar import KEY  # with half of the collector: who needs a plan's text only does without
+
     settings: dict[str, Any] = {"endpoint": DEAD, "consent": True, "insecure": True, "background": False}
     settings |= {"plan": plan or make_plan(), "data_dir": folder, "clock": Clock()} | changes
     settings = {"registrar": settings["endpoint"], "registrar_key": KEY, "enrolment_token": "any"} | settings
@@ -97,16 +98,23 @@ def make_client(folder: Path, plan: Plan | None = None, **changes: Any) -> Telem
 
 def certify(client: TelemetryClient, days: float = 30) -> None:
     """What enrolling would have kept, without a registrar."""
+    from tests.registrar import certificate_of
+
     store, now = client._engine.access.store(), client._engine.clock()
     store.keep_certificate(certificate_of(IdentityKey(store.identity()), now, days=days), "enrolled", now)
 
 
 def soon(holds: Callable[[], bool], within_s: float = 60) -> bool:
-    """Does it come true? The machine may be busy: a long wait costs nothing where it does."""
+    """Does it come true? The machine may be busy: a long wait costs nothing where it does.
+
+    Once is enough: what was true for a moment, asked again, may be so no more.
+    """
     deadline = time.monotonic() + within_s
-    while not holds() and time.monotonic() < deadline:
+    while not holds():
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.01)
-    return holds()
+    return True
 
 
 def undo_migrations(db: sqlite3.Connection, version: int) -> None:

@@ -478,16 +478,25 @@ FORKED_IN_UPLOAD = """
     session.FIRST_ANSWER_S = transport.UNARY_TIMEOUT_S = 600  # it lasts as long as this test, on any machine
     server = socket.create_server(("127.0.0.1", 0))
     silent = f"127.0.0.1:{server.getsockname()[1]}"
-    later = [0]
+    def accepted():
+        # as far as HTTP/2 wants it: gRPC gives up on a connection without settings after 20 s
+        connection, _ = server.accept()
+        connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # our settings: none
+        said = b""
+        while len(said) < 24 + 9:  # its preface, and the head of its own settings
+            said += connection.recv(4096)
+        connection.sendall(bytes([0, 0, 0, 4, 1, 0, 0, 0, 0]))  # taken
+        return connection
+    begun, later = time.time(), [0]
     def client_of(name):
         registrar = {"registrar": silent if whose == "registrar" else "127.0.0.1:9", "registrar_key": key}
         return TelemetryClient(silent if whose == "collector" else "127.0.0.1:9", **registrar, enrolment_token="t",
                                plan=folder + "/plan.toml", data_dir=folder + "/" + name,
                                consent=True, insecure=True, background=not name.startswith("foreground"),
-                               clock=lambda: time.time() + later[0])
+                               clock=lambda: begun + later[0])
     client = client_of("d")
     assert not client.flush(seal=True, timeout_s=0.0)
-    under_way = server.accept()  # and it will never be answered
+    under_way = accepted()  # and what it asks will never be answered
     assert any("_poll_wrapper" in thread.name for thread in threading.enumerate())
     assert "GRPC_ENABLE_FORK_SUPPORT" not in os.environ
     statuses = []

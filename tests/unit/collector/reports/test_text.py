@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from datetime import timedelta, timezone
 from decimal import Decimal
 
 import pytest
@@ -76,7 +77,7 @@ def test_numbers_are_written_out_without_an_exponent() -> None:
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 
 
-@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=12))
 def test_json_is_what_the_standard_library_writes_but_for_exponents(document: object) -> None:
     text = to_json(document)
     assert json.loads(text) == document
@@ -120,3 +121,9 @@ def test_instants_print_as_they_are_read() -> None:
 
 def test_printable_leaves_no_control_character() -> None:
     assert printable("a\x1b[31m\n\t\u202eb é") == "a\\x1b[31m\\n\\t\\u202eb é"
+
+
+def test_bare_times_are_of_the_zone_that_is_given() -> None:
+    zone = timezone(timedelta(hours=-8))
+    assert parse_instant("1970-01-02", zone) == 86_400 + 8 * 3600
+    assert parse_instant("1970-01-02T00:00:00Z", zone) == 86_400, "an offset of its own stands"

@@ -127,7 +127,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
 
 def test_memory_is_limited_and_the_folder_for_what_spills_goes(tmp_path: Path) -> None:
     with engine_over(tmp_path, cells([1])) as engine:
-        spill = engine._spill
+        spill = Path(engine._spill.name)
         ((limit, place),) = engine._ibis.con.sql(
             "SELECT current_setting('memory_limit'), current_setting('temp_directory')"
         ).fetchall()

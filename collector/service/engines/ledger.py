@@ -1,0 +1,201 @@
+"""The ledger's grouped sums over spends: what a fleet has spent, and which sums hid its reports. Ibis, for all engines.
+
+Rules of this file: the same questions as `storage_statements` asks a store, with the same answers, and on the same side
+where something is not certain. All reports of one plan version have rows of the same metrics, so one of these stands
+for the report; nothing is counted by what is distinct, which would have to stay in memory.
+What it does not do: it computes no epsilon, and asks nothing by itself (`spending` does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ibis
+import ibis.expr.types as ir
+
+from collector.accounting.basic import WINDOWS
+from collector.service.storage_rows import DIRECT
+from collector.service.storage_statements import LIFETIME
+
+_CARRIED_IN = ("365d", LIFETIME)
+"""See `storage_statements`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Of an export. sums: released sums; folded: folded spends with the cohorts that they were in."""
+
+    spends: ir.Table
+    folded: ir.Table
+    totals: ir.Table
+    sums: ir.Table
+    rounds: ir.Table
+
+    @classmethod
+    def of(cls, spends: ir.Table, folded: ir.Table, cohorts: ir.Table, *others: ir.Table) -> Tables:
+        """others: device_totals, released_sums, rounds."""
+        first = spends.group_by("plan_hash").agg(first_metric=spends.metric.min())
+        marked = spends.inner_join(first, "plan_hash")
+        reports = marked.mutate(is_report=marked.metric == marked.first_metric).drop("first_metric", "metric")
+        return cls(reports, folded.inner_join(cohorts, "cohort"), *others)
+
+
+def _inside(charged_at: ir.Value, now: int, window: str) -> ir.Value:
+    return ibis.literal(True) if window == LIFETIME else charged_at > now - WINDOWS[window]  # noqa: FBT003 - a value
+
+
+# --- costs ------------------------------------------------------------------------------------------
+
+
+def of_devices(tables: Tables, rhos: ir.Table, now: int, window: str) -> ir.Table:
+    """Per device that has a total: device, cost, rho, carried, whole. rhos: plan_hash, micro_rho of known plans."""
+    plan = _by_plan(tables, now, window).left_join(rhos, "plan_hash")
+    plan = plan.mutate(
+        used_inside=ibis.cases((plan.reports > 0, plan.used)), known=plan.micro_rho.notnull().cast("int64")
+    )
+    sums = plan.group_by("device").agg(
+        cost=plan.cost.sum(),
+        rho=(plan.reports * plan.micro_rho.fill_null(0)).sum(),
+        first=plan.first.min(),
+        used=plan.used_inside.max(),
+        known=ibis.cases((plan.reports > 0, plan.known), else_=1).min(),
+    )
+    kept = tables.folded.group_by("device").agg(kept=tables.folded.micro_epsilon.sum())
+    total = tables.totals.select("device", "folded_micro_epsilon").left_join(sums, "device")
+    total = total.drop("device_right").left_join(kept, "device").drop("device_right")
+    carried = ibis.literal(0)
+    if window in _CARRIED_IN:
+        carried = total.folded_micro_epsilon - total.kept.fill_null(0)
+    total = total.mutate(carried=carried.cast("int64"))
+    # a plan that was first used after a report under another one had left may have been chosen by what came of that
+    whole = ibis.cases((total.carried > 0, 0), (total.first < total.used, 0), (total.known == 0, 0), else_=1)
+    return total.select(
+        "device", "carried", cost=total.cost.fill_null(0) + total.carried, rho=total.rho.fill_null(0), whole=whole
+    )
+
+
+def _by_plan(tables: Tables, now: int, window: str) -> ir.Table:
+    """Per device and plan, what lies in the window: reports, cost, first charge; and `used`, the first charge ever."""
+    s, f = tables.spends, tables.folded
+    live, old = _inside(s.charged_at, now, window), _inside(f.last_charged_at, now, window)
+    rows = s.group_by("device", "plan_hash").agg(
+        reports=s.count(where=live & s.is_report),
+        cost=s.micro_epsilon.sum(where=live).fill_null(0).cast("int64"),
+        first=s.charged_at.min(where=live),
+        used=s.charged_at.min(),
+    )
+    kept = f.group_by("device", "plan_hash").agg(
+        reports=f.reports.sum(where=old).fill_null(0).cast("int64"),
+        cost=f.micro_epsilon.sum(where=old).fill_null(0).cast("int64"),
+        first=f.first_charged_at.min(where=old),
+        used=f.first_charged_at.min(),
+    )
+    either = rows.union(kept)
+    return either.group_by("device", "plan_hash").agg(
+        reports=either.reports.sum().cast("int64"),
+        cost=either.cost.sum().cast("int64"),
+        first=either.first.min(),
+        used=either.used.min(),
+    )
+
+
+def alike(devices: ir.Table) -> ir.Table:
+    """How many devices have spent the same."""
+    return devices.group_by("cost", "rho", "whole").agg(devices=devices.count())
+
+
+# --- which sums hid the reports ---------------------------------------------------------------------
+
+
+def released(sums: ir.Table) -> ir.Table:
+    """Per released round: contributors of the metric that the fewest hold, of those that anybody holds."""
+    held = sums.filter(sums.contributors > 0, sums.cell == 0)
+    return held.group_by("round").agg(
+        contributors=held.contributors.min(),
+        roster=held.roster.max(),
+        resent=held.resent.max(),
+        delivery=held.delivery.min(),
+    )
+
+
+def reports_by_n_h(tables: Tables, corrupt: ir.Table, now: int, window: str) -> ir.Table:
+    """Per device, plan and n_h: reports, first (charge), least (contributors of a sum). corrupt: plan_hash, numerator,
+    denominator of the share of a roster that is assumed to collude; a plan that is not among them hides nobody.
+    """
+    row = _live(tables, corrupt, now, window).union(_folded(tables, corrupt, now, window))
+    return row.group_by("device", "plan_hash", "n_h").agg(
+        reports=row.reports.sum().cast("int64"), first=row.first.min(), least=row.contributors.min()
+    )
+
+
+def _live(tables: Tables, corrupt: ir.Table, now: int, window: str) -> ir.Table:
+    """A row for each report. Whom its sum hid it among is a matter of the round: of many reports."""
+    held = released(tables.sums).inner_join(tables.rounds.select("round", "plan_hash"), "round")
+    hidden = _honest(held.mutate(hiding=held.contributors - held.resent), corrupt)
+    s = tables.spends.filter(tables.spends.is_report, _inside(tables.spends.charged_at, now, window))
+    report = s.inner_join(hidden.select("round", "honest", "size", "delivery"), "round")
+    n_h = ibis.cases((report.central_falls_back | (report.delivery == DIRECT), 1), else_=report.honest)
+    return report.select(
+        "device", "plan_hash", n_h=n_h.cast("int64"), reports=ibis.literal(1, "int64"), first=report.charged_at,
+        contributors=report["size"],
+    )  # fmt: skip
+
+
+def _folded(tables: Tables, corrupt: ir.Table, now: int, window: str) -> ir.Table:
+    """Alike ones in a row."""
+    f = tables.folded.filter(_inside(tables.folded.last_charged_at, now, window))
+    row = _honest(f.mutate(hiding=f.least_contributors, contributors=f.least_contributors), corrupt)
+    n_h = ibis.cases((row.central_falls_back | (row.delivery == DIRECT), 1), else_=row.honest)
+    return row.select(
+        "device", "plan_hash", n_h=n_h.cast("int64"), reports=row.reports.cast("int64"), first=row.first_charged_at,
+        contributors=row["size"],
+    )  # fmt: skip
+
+
+def _honest(row: ir.Table, corrupt: ir.Table) -> ir.Table:
+    """With honest: hiding - ceil(corrupt x roster), at least 1; size: contributors of a sum that hides, else None."""
+    row = row.left_join(corrupt, "plan_hash")
+    up = row.roster * row.numerator + row.denominator - 1
+    colluding = ((up - up % row.denominator) / row.denominator).cast("int64")  # exact: what is divided is a multiple
+    honest = ibis.cases((row.numerator.isnull(), 1), else_=ibis.greatest(row.hiding - colluding, 1))
+    size = ibis.cases((row.delivery != DIRECT, row.contributors))
+    return row.mutate(honest=honest.cast("int64"), size=size.cast("int64"))
+
+
+def by_device(devices: ir.Table, reports: ir.Table) -> ir.Table:
+    """Rows of `reports_by_n_h` beside those of `of_devices`, in the devices' order."""
+    row = devices.left_join(reports, "device")
+    names = ("device", "whole", "carried", "cost", "plan_hash", "n_h", "reports", "first", "least")
+    return row.select(*names).order_by("device")
+
+
+def smallest_sum(tables: Tables, now: int, window: str) -> ir.Table:
+    """Contributors of the smallest sum of the window that hides reports."""
+    held = released(tables.sums).inner_join(tables.rounds.select("round", "finished_at"), "round")
+    held = held.filter(held.delivery != DIRECT, _inside(held.finished_at, now, window))
+    return held.agg(contributors=held.contributors.min())
+
+
+# --- device by device -------------------------------------------------------------------------------
+
+
+def spending(tables: Tables, now: int) -> ir.Table:
+    """Every device's total, and reports and cost in each of the windows, by device."""
+    s = tables.spends
+    columns: dict[str, ir.Value] = {}
+    for name, window_s in WINDOWS.items():
+        inside = s.charged_at > now - window_s
+        columns[f"reports_{name}"] = s.count(where=inside & s.is_report)
+        columns[f"cost_{name}"] = s.micro_epsilon.sum(where=inside)
+    windows = s.group_by("device").agg(**columns)
+    total = tables.totals.select("device", "reports", "micro_epsilon", "resent_reports")
+    joined = total.left_join(windows, "device").drop("device_right")
+    return joined.mutate(**{name: joined[name].fill_null(0) for name in columns}).order_by("device")
+
+
+def plan_spends(tables: Tables) -> ir.Table:
+    """Per device and plan: cost over its life, last period that still has a row of its own."""
+    kept = tables.folded.select("device", "plan_hash", "micro_epsilon", period_start=ibis.null("int64"))
+    row = tables.spends.select("device", "plan_hash", "micro_epsilon", "period_start").union(kept)
+    sums = row.group_by("device", "plan_hash").agg(cost=row.micro_epsilon.sum(), last=row.period_start.max())
+    return sums.order_by("device", "plan_hash")
