@@ -38,8 +38,7 @@ def ledger(folder: Path, plan: Plan, devices: int, days: int) -> int:
         for day in range(FIRST_DAY, FIRST_DAY + days):
             _copy(db, folder, parts, "spends", " UNION ALL ".join(_spends(plan, day, devices, rounds)), day)
             _copy(db, folder, parts, "rounds", _rounds(plan, day, rounds), day)
-            name, metric = next(iter(plan.metrics.items()))
-            _copy(db, folder, parts, "released_sums", _cells(plan, name, 1, metric.mechanism.bound, day, rounds), day)
+            _copy(db, folder, parts, "released_sums", _cells(plan, next(iter(plan.metrics)), 1, day, rounds), day)
         cost = days * plan.report_micro_epsilon
         totals = f"SELECT md5(i::VARCHAR) AS device, {days}::BIGINT AS reports, 0::BIGINT AS resent_reports, "
         totals += f"{cost}::BIGINT AS micro_epsilon, 0::BIGINT AS folded_reports, 0::BIGINT AS folded_micro_epsilon "
@@ -80,20 +79,17 @@ def _plans(db: duckdb.DuckDBPyConnection, folder: Path, plan: Plan, parts: dict[
 
 
 def _metrics(plan: Plan, day: int, rounds: int) -> list[str]:
-    return [
-        _cells(plan, name, metric.mechanism.length, metric.mechanism.bound, day, rounds)
-        for name, metric in plan.metrics.items()
-    ]
+    return [_cells(plan, name, metric.mechanism.length, day, rounds) for name, metric in plan.metrics.items()]
 
 
-def _cells(plan: Plan, metric: str, cells: int, bound: int, day: int, rounds: int) -> str:
-    """A round's totals: about as many in each cell, and no more than its reports can give."""
-    most = max(1, bound * CONTRIBUTORS // cells)
+def _cells(plan: Plan, metric: str, cells: int, day: int, rounds: int) -> str:
+    """A round's totals: as if all rounds had been drawn alike, or each of them would stand out."""
+    least, most = (80_000, 40_000) if cells == 1 else (0, 3)
     return f"""
         SELECT 'round-{day}-' || r AS round, '{metric}' AS metric, '{plan.hash.hex()}' AS plan_hash,
             {day * DAY_S}::BIGINT AS period_start, 'interactive' AS delivery, {CONTRIBUTORS}::BIGINT AS contributors,
             ({ROSTER} + r % 7)::BIGINT AS roster, 0::BIGINT AS resent, {CONTRIBUTORS}::BIGINT AS reports,
-            c::BIGINT AS cell, ((r * 7919 + c * 104729 + {day}) % {most})::BIGINT AS total
+            c::BIGINT AS cell, ({least} + (r * 7919 + c * 104729 + {day}) % {most})::BIGINT AS total
         FROM range({rounds}) a(r), range({cells}) b(c)"""
 
 

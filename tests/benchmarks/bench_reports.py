@@ -51,6 +51,12 @@ HEADS: Final = """
 SELECT plan_hash, metric, period_start, delivery, contributors, roster, resent, reports, count(*) AS rounds
 FROM released_sums WHERE cell = 0
 GROUP BY plan_hash, metric, period_start, delivery, contributors, roster, resent, reports"""
+COHORTS: Final = """
+SELECT round, plan_hash, metric, period_start, delivery, contributors, roster, resent, reports, cell, total
+FROM released_sums WHERE delivery <> 'direct' AND contributors > 0 AND metric NOT IN ('network')"""
+"""Of the metric that has few enough to be compared."""
+
+QUESTIONS: Final = (TOTALS, HEADS, COHORTS)
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(4 * 3600)]
 
@@ -73,8 +79,8 @@ def engine_of(name: str, files: Files) -> Engine:
 def bare(name: str, engine: Any) -> int:
     """The same questions without us: rows that came back."""
     if name == "duckdb":
-        return sum(len(batch) for sql in (TOTALS, HEADS) for batch in engine._ibis.con.sql(sql).to_arrow_reader())
-    return sum(engine._spark.sql(sql).toArrow().num_rows for sql in (TOTALS, HEADS))
+        return sum(len(batch) for sql in QUESTIONS for batch in engine._ibis.con.sql(sql).to_arrow_reader())
+    return sum(engine._spark.sql(sql).toArrow().num_rows for sql in QUESTIONS)
 
 
 def reduce_and_report(name: str, folder: str) -> dict[str, float]:

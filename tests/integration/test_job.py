@@ -60,6 +60,7 @@ def test_killed_at_every_step_and_run_again(tmp_path: Path) -> None:
     assert found["torn"] > found["steps"] // 2, "most of them have left something half done"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_while_a_late_cohort_is_added_and_a_window_made_final(tmp_path: Path) -> None:
     filled(tmp_path / "c.db").close()

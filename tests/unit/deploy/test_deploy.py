@@ -113,7 +113,8 @@ def test_dockerfile() -> None:
             assert sources[0].removeprefix("--from=") in stages
         else:
             assert all((ROOT / source).exists() for source in sources)
-    assert any("'.[collector,postgres]'" in arguments for name, arguments in steps if name == "RUN")
+    assert ("ARG", "EXTRAS=collector,postgres") in steps
+    assert any('".[${EXTRAS}]"' in arguments for name, arguments in steps if name == "RUN")
 
 
 def test_the_container_runs_the_collector_as_nobody_special() -> None:

@@ -608,6 +608,9 @@ HELP = [
     *(["registrar", action] for action in ("init", "serve", "issue-token", "revoke", "show")),
     ["serve"],
     ["demo"],
+    ["federated-demo"],
+    ["export"],
+    ["job"],
 ]
 
 

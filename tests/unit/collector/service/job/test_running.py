@@ -20,8 +20,9 @@ import pytest
 from client_sdk.errors import ConfigurationError, MissingExtraError
 from collector.reports.due import SETTLE_S
 from collector.reports.report import COLUMNS
+from collector.reports.windows import Window
 from collector.service import cli
-from collector.service.job import files, outputs
+from collector.service.job import files, outputs, source
 from collector.service.job.config import JobConfig
 from collector.service.job.running import run_job
 from collector.service.job.telemetry import families_of
@@ -378,6 +379,25 @@ def test_a_final_report_is_not_made_of_another_store(store: CollectorStore, conf
     assert {name: digest for name, digest in tree(config.out).items() if name != "latest.prom"} == {
         name: digest for name, digest in before.items() if name != "latest.prom"
     }
+
+
+def test_a_final_report_whose_source_changes_while_it_is_read_stays(
+    store: CollectorStore, config: JobConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(store, "r", 0, closes(0))
+    run_job(replace(config, outputs=("json",)), closes(9))
+    before = tree(config.out / f"day={label(0)}")
+    read = source._OfStore.read
+
+    def late(snapshot: source._OfStore, window: Window, late_from: int) -> Any:
+        if window.label == label(0):
+            release(store, "s", 0, closes(0), range(40, 60))  # ended in time, committed now
+        return read(snapshot, window, late_from)
+
+    monkeypatch.setattr(source._OfStore, "read", late)
+    (failed,) = run_job(replace(config, outputs=("json", "csv")), closes(9)).failed
+    assert "a final report stays as it is" in failed
+    assert tree(config.out / f"day={label(0)}") == before
 
 
 def test_a_damaged_manifest_is_said(store: CollectorStore, config: JobConfig) -> None:
