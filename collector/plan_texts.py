@@ -20,14 +20,14 @@ class HasPlanText(Protocol):
         """Its identity when it was put."""
 
 
-def read_plan(text: str, plan_hash: bytes) -> Plan:
+def read_plan(text: str, plan_hash: bytes | str) -> Plan:
     """The plan that was collected under. Raises PlanError where the text means another one here: what was collected
-    would be decoded with the wrong constants.
+    would be decoded with the wrong constants. plan_hash: 32 bytes, or as hex digits.
     """
-    plan = parse_plan(text)
-    if plan.hash != plan_hash:
+    plan, wanted = parse_plan(text), plan_hash if isinstance(plan_hash, str) else plan_hash.hex()
+    if plan.hash.hex() != wanted:
         raise PlanError(
-            f"{plan.name!r} version {plan.version} in the store has hash {plan_hash.hex()[:12]}, but its text reads as "
+            f"{plan.name!r} version {plan.version} in the store has hash {wanted[:12]}, but its text reads as "
             f"{plan.hash.hex()[:12]} here; use the version that collected it"
         )
     return plan

@@ -63,19 +63,24 @@ def fleet_window(
     central: Weighted | None,
     *,
     delta: float,
+    is_pure: bool,
     n_h: int | None = None,
     n_min: int | None = None,
 ) -> dict[str, Any]:
     """sums: for the pure epsilon. central: None where it was not computed, and then `local` is of the closed form.
 
-    n_h: the smallest that was assumed. n_min: contributors of the smallest sum.
+    is_pure: no plan has a delta of its own, so a plain sum bounds the composed epsilon. Histories that were rounded
+    cost more than they are: each percentile is then the least of what bounds it. n_h: the smallest that was assumed.
+    n_min: contributors of the smallest sum.
     """
+    pure = quantiles((one.micro_epsilon / MICRO, one.devices) for one in sums)
+    composed = _least(quantiles(local), pure) if is_pure else quantiles(local)
     return {
         "window": window,
         "devices": sum(one.devices for one in sums),
-        "eps_local_pure": quantiles((one.micro_epsilon / MICRO, one.devices) for one in sums),
-        "eps_local": quantiles(local),
-        "eps_central": None if central is None else quantiles(central),
+        "eps_local_pure": pure,
+        "eps_local": composed,
+        "eps_central": None if central is None else _least(quantiles(central), composed),
         "method": CLOSED_FORM if central is None else EXACT,
         "central_method": NOT_COMPUTED if central is None else EXACT,
         "n_h": n_h,
@@ -83,6 +88,14 @@ def fleet_window(
         # of whom plans changed after sums were seen, or whose spending has no rows
         "by_plain_sum": sum(one.devices for one in sums if not one.whole),
         "eps_delta": delta,
+    }
+
+
+def _least(values: Mapping[str, float | None], bounds: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Percentile by percentile: where both bound every device's number, both bound its percentiles."""
+    return {
+        name: value if value is None or (bound := bounds[name]) is None else min(value, bound)
+        for name, value in values.items()
     }
 
 

@@ -22,12 +22,11 @@ from client_sdk.accounting.ledger import Ledger
 from client_sdk.accounting.ledger_reader import read_ledger
 from client_sdk.accounting.loss import RELATION
 from client_sdk.accounting.words import in_words
-from client_sdk.errors import PlanError
-from client_sdk.plan import Plan, parse_plan
 from collector.accounting.allowance import Allowance
 from collector.accounting.basic import WINDOWS, Amount, DeviceHistory, DeviceSpending, best_certainty
 from collector.accounting.figures import ACCOUNTANT, CONDITIONS, FallbackRound, Figures, figures
 from collector.accounting.fleet import FleetFigures
+from collector.plan_texts import read_plan
 from collector.reports.text import Cell, format_instant, micro_as_number
 
 LIFETIME: Final = "lifetime"
@@ -98,7 +97,7 @@ def with_figures(
     this version reads otherwise.
     """
     ledger = read_ledger(document["ledger"])
-    plans = {plan_hash: _parsed(plan_hash, text) for plan_hash, text in document["plans"].items()}
+    plans = {plan_hash: read_plan(text, plan_hash) for plan_hash, text in document["plans"].items()}
     booked = {row["window"]: row for row in document["windows"]}
     shown = {window: figures(ledger, plans, delta=delta, corrupt=corrupt, window=window) for window in windows}
     kept = {key: value for key, value in document.items() if key not in {"ledger", "plans"}}
@@ -111,16 +110,6 @@ def with_figures(
         "conditions": CONDITIONS,
         "accountant": ACCOUNTANT,
     }
-
-
-def _parsed(plan_hash: str, text: str) -> Plan:
-    plan = parse_plan(text)
-    if plan.hash.hex() != plan_hash:
-        raise PlanError(
-            f"{plan.name!r} version {plan.version} in the store has hash {plan_hash[:12]}, but its text reads as "
-            f"{plan.hash.hex()[:12]} here; use the version that collected it"
-        )
-    return plan
 
 
 def figures_row(one: Figures) -> dict[str, Any]:

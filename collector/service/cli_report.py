@@ -6,9 +6,11 @@ A store is opened read-only, while a collector may write.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from client_sdk.errors import ConfigurationError
+from client_sdk.plan import Plan
+from client_sdk.plan.slicing import why_no_slices
 from collector.reports import parse_instant, to_csv, to_json
 from collector.reports.report import COLUMNS, report_rows
 from collector.reports.text import csv_rows, json_pieces
@@ -46,6 +48,11 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     parser = new_parser(subparsers, "report", "print estimates from the sums that were released", EXAMPLE)
     add_sources(parser)
     parser.add_argument("--metric", metavar="NAME", help="only this metric")
+    parser.add_argument(
+        "--slice",
+        metavar="NAME",
+        help="--metric by the categories of this one, where its plan was collected so (slice_by)",
+    )
     parser.add_argument("--since", metavar="T", help="periods that start at T or later (ISO 8601)")
     parser.add_argument("--until", metavar="T", help="periods that start before T (ISO 8601)")
     parser.add_argument(
@@ -76,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
     remote = remote_of(args)
     if remote is None:
         with reading(args, question) as found:
-            _print(LocalAnswers(found, question), zone, args)
+            answers = LocalAnswers(found, question)
+            _check_slice(answers.plans, args)
+            _print(answers, zone, args)
         return 0
     with readable(remote):
         _print(RemoteAnswers(remote, question, args.false_devices), zone, args)
@@ -89,8 +98,19 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigurationError("--raw-text goes with --format csv")
     if (args.population or args.simultaneous) and args.format != "table":
         raise ConfigurationError("--population and --simultaneous choose a table's columns; JSON and CSV have all")
+    if args.slice is not None and args.metric is None:
+        raise ConfigurationError("--slice goes with --metric: which number is to be had by category?")
+    if args.slice is not None and args.server is not None:
+        raise ConfigurationError("--slice needs the plans; give --db or --from-parquet in place of --server")
     if args.out is not None and args.format == "table":
         raise ConfigurationError("--out goes with --format html, json or csv; a table is for a terminal")
+
+
+def _check_slice(plans: Sequence[Plan], args: argparse.Namespace) -> None:
+    """A metric that was collected by slices has them as its rows; of another nobody can make any."""
+    metrics = [metric for plan in plans for name, metric in plan.metrics.items() if name == args.metric]
+    if args.slice is not None and metrics and (why := why_no_slices(metrics, args.slice)) is not None:
+        raise ConfigurationError(f"--slice: {why}")
 
 
 def _instant(option: str, value: str | None, zone: Zone) -> int | None:

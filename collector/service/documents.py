@@ -87,7 +87,8 @@ def fleet_document(store: FleetSource, now: float, delta: float = DELTA) -> Docu
     rhos = {plan.hash: fleet.micro_rho(plan) for plan in plans.values()}
     sums = store.fleet_sums(now, LIFETIME, rhos)
     is_pure = _is_pure(plans)
-    row = fleet_window(LIFETIME, sums, fleet.closed_forms(sums, delta, is_pure=is_pure), None, delta=delta)
+    forms = fleet.closed_forms(sums, delta, is_pure=is_pure)
+    row = fleet_window(LIFETIME, sums, forms, None, delta=delta, is_pure=is_pure)
     return with_windows(fleet_privacy(store.lifetimes_micro_epsilon(), is_pure=is_pure), [row])
 
 
@@ -130,7 +131,8 @@ def _exact_window(
     local, central = ([(getattr(one, name), one.devices) for one in found] for name in ("eps_local", "eps_central"))
     n_h = min((one.n_h for one in found if one.n_h is not None), default=None)
     n_min = store.smallest_sum(now, window)
-    return fleet_window(window, sums, local, central, delta=assumed.delta, n_h=n_h, n_min=n_min)
+    is_pure = _is_pure(plans)
+    return fleet_window(window, sums, local, central, delta=assumed.delta, is_pure=is_pure, n_h=n_h, n_min=n_min)
 
 
 def _plans(store: FleetSource) -> dict[str, Plan]:

@@ -13,11 +13,9 @@ forgotten here.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import Connection
 
+from collector.service.parquet_folder import alone, make_folder, replace_text, sync_folder, told
 from collector.service.parquet_rows import SCHEMAS, batches_by_day, batches_of, day_sources
 from collector.service.parquet_tables import (
     BY_NAME,
@@ -38,13 +37,11 @@ from collector.service.parquet_tables import (
     Manifest,
     Part,
     TableOf,
-    check_version,
     day_name,
     read_manifest,
     schema_json,
 )
 
-LOCK_FILE: Final = ".lock"
 ROW_GROUP: Final = 200_000
 """Rows that are in memory before they are written."""
 
@@ -86,7 +83,7 @@ Step = Callable[[str], None]
 
 def export(conn: Connection, folder: Path, now: int, asked: Asked, step: Step = lambda _: None) -> Written:
     """conn: within a transaction that sees one moment. Raises ExportError, DamagedExportError."""
-    with _written(folder), _alone(folder):
+    with told(folder), alone(folder):
         known = _begin(folder)
         kept = written = 0
         tables: dict[str, Sequence[Part]] = {}
@@ -99,7 +96,7 @@ def export(conn: Connection, folder: Path, now: int, asked: Asked, step: Step = 
             tables[table.name] = days
             kept, written = kept + len(days) - fresh, written + fresh
         manifest = Manifest(now, asked.since, asked.until, tables)
-        _replace(folder / MANIFEST_FILE, manifest.to_json())
+        replace_text(folder / MANIFEST_FILE, manifest.to_json())
         _sweep(folder, manifest)
         return Written(manifest, kept, written)
 
@@ -180,7 +177,7 @@ def _write(
 ) -> Part:
     """Under another name until it is whole and on the disk."""
     place = _folder_of(folder, table, day)
-    _make_folder(place)
+    make_folder(place)
     making = place / f".{secrets.token_hex(8)}.tmp"
     try:
         with os.fdopen(os.open(making, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
@@ -193,7 +190,7 @@ def _write(
     except BaseException:
         making.unlink(missing_ok=True)
         raise
-    _sync_folder(place)
+    sync_folder(place)
     return _part(folder, path, rows, digest, source, day)
 
 
@@ -218,88 +215,13 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _replace(path: Path, text: str) -> None:
-    making = path.with_name(f".{path.name}.tmp")
-    with os.fdopen(os.open(making, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    making.replace(path)
-    _sync_folder(path.parent)
-
-
-def _make_folder(path: Path) -> None:
-    """For its owner, and each on the way there that is not there yet."""
-    if not path.is_dir():
-        _make_folder(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 # --- the folder -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _written(folder: Path) -> Iterator[None]:
-    """What the system refuses (a full disk, a folder of somebody else's), in one line."""
-    try:
-        yield
-    except OSError as error:
-        what = f"cannot be written ({error.strerror or type(error).__name__}); the export before is as it was"
-        raise DamagedExportError(folder, what) from error
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """The only export to this folder; the system lets go of the lock however the process ends."""
-    try:
-        _make_folder(folder)
-    except (FileExistsError, NotADirectoryError):
-        raise ExportError(folder, "is no folder; name another") from None
-    _check_ours(folder)
-    descriptor = os.open(folder / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        _lock(folder, descriptor)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(folder: Path, descriptor: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # a system without them
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        what = "another export is writing to it; wait for its end, or name another folder"
-        raise DamagedExportError(folder, what) from None
-
-
-def _check_ours(folder: Path) -> None:
-    """Nothing but an export, or the beginning of one."""
-    try:
-        check_version(folder, json.loads((folder / SCHEMA_FILE).read_text("utf-8")))
-    except FileNotFoundError:
-        if any(one.name != LOCK_FILE and not one.name.startswith(f".{SCHEMA_FILE}") for one in folder.iterdir()):
-            raise ExportError(folder, "holds something else than an export; name an empty folder") from None
-    except (OSError, ValueError) as error:
-        raise ExportError(folder, f"{SCHEMA_FILE} cannot be read ({error}); name an empty folder") from None
 
 
 def _begin(folder: Path) -> Known:
     """Mark the folder as an export's. What the one before has; nothing where it is damaged."""
     if not (folder / SCHEMA_FILE).exists():
-        _replace(folder / SCHEMA_FILE, schema_json())
+        replace_text(folder / SCHEMA_FILE, schema_json())
     try:
         manifest = read_manifest(folder)
     except (ExportError, DamagedExportError):

@@ -66,6 +66,11 @@ class LocalAnswers:
     def _sums(self) -> tuple[Sequence[Plan], Reduced]:
         return self._reading.sums(self._question)
 
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """All that the store has."""
+        return self._sums[0]
+
     def report(self) -> Mapping[str, Any]:
         q = self._question
         return build_report(*self._sums, q.since, q.until, q.metric, q.false_devices)

@@ -282,7 +282,10 @@ KILLS = int(os.environ.get("LDP_CHAOS_KILLS", "50"))
 # cases C01 C03 E01 E04 F04, on PostgreSQL and from outside
 @pytest.mark.parametrize(
     ("devices", "kills", "restarts", "peace_s"),
-    [(60, 3, 1, 30.0), pytest.param(SIZE, KILLS, 2, 1200.0, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
+    [
+        pytest.param(60, 3, 1, 30.0, marks=pytest.mark.slow),  # test_deployment kills a replica in each run
+        pytest.param(SIZE, KILLS, 2, 1200.0, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+    ],
     ids=["a little", "at length"],
 )
 async def test_replicas_that_are_killed_count_each_report_once(

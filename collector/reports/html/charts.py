@@ -30,6 +30,9 @@ USABLE: Final = "usable"
 LARGEST: Final = 1e307
 """What is beyond is drawn at the edge: sums of larger numbers may be none."""
 
+SMALLEST: Final = 1e-200
+"""What is nearer to 0 is drawn there: the step between ticks would be none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -101,7 +104,7 @@ def widened(ends: Sequence[float]) -> Domain:
     """A domain that holds all that are finite, and is no point."""
     known = [max(-LARGEST, min(LARGEST, end)) for end in ends if math.isfinite(end)]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    if high - low > max(abs(low), abs(high)) * 1e-12:
+    if high - low > max(abs(low), abs(high), SMALLEST) * 1e-12:
         return Domain(low, high)
     room = max(abs(high) * 0.1, 0.5)
     return Domain(low - room, high + room)

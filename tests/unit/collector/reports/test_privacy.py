@@ -233,8 +233,10 @@ def test_a_percentile_is_what_so_many_have_no_more_than() -> None:
 
 def test_the_fleets_windows() -> None:
     sums = [FleetSum(2, 500_000, 0, whole=True), FleetSum(1, 2_000_000, 0, whole=False)]
-    lifetime = fleet_window("lifetime", sums, [(0.4, 2), (2.0, 1)], [(0.1, 2), (2.0, 1)], delta=1e-6, n_h=45, n_min=50)
-    week = fleet_window("7d", sums[:1], [(0.4, 2)], None, delta=1e-6)
+    lifetime = fleet_window(
+        "lifetime", sums, [(0.4, 2), (2.0, 1)], [(0.1, 2), (2.0, 1)], delta=1e-6, is_pure=True, n_h=45, n_min=50
+    )
+    week = fleet_window("7d", sums[:1], [(0.4, 2)], None, delta=1e-6, is_pure=True)
     document = read(with_windows(fleet_privacy([500_000, 500_000, 2_000_000], is_pure=True), [week, lifetime]))
     assert document["windows"][1]["eps_central"] == {"min": 0.1, "p50": 0.1, "p95": 2.0, "p99": 2.0, "max": 2.0}
     assert (document["windows"][1]["n_h"], document["windows"][1]["by_plain_sum"]) == (45, 1)
@@ -247,5 +249,18 @@ def test_the_fleets_windows() -> None:
     assert len(shown) == 6
     assert {len(row) for row in shown} == {len(FLEET_TABLE)}
     assert [str(cell) for cell in shown[5]][:7] == ["lifetime: central", "0.1", "0.1", "2.0", "2.0", "2.0", "45"]
-    nobody = with_windows(fleet_privacy([], is_pure=True), [fleet_window("lifetime", [], [], [], delta=1e-6)])
+    nobody = with_windows(
+        fleet_privacy([], is_pure=True), [fleet_window("lifetime", [], [], [], delta=1e-6, is_pure=True)]
+    )
     assert to_csv(FLEET_COLUMNS, fleet_rows(nobody)).split("\r\n")[1].startswith("0,,,,lifetime,,,")
+
+
+def test_rounded_histories_cost_no_more_than_what_bounds_them() -> None:
+    """Histories are rounded up where there are many: a percentile is then the least of its bounds."""
+    sums = [FleetSum(3, 1_000_000, 1, whole=True), FleetSum(1, 5_000_000, 5, whole=True)]
+    rounded = [(4.0, 3), (4.5, 1)]
+    pure = fleet_window("lifetime", sums, rounded, [(6.0, 3), (0.5, 1)], delta=1e-6, is_pure=True)
+    assert pure["eps_local"] == {"min": 1.0, "p50": 1.0, "p95": 4.5, "p99": 4.5, "max": 4.5}
+    assert pure["eps_central"] == {"min": 0.5, "p50": 1.0, "p95": 4.5, "p99": 4.5, "max": 4.5}
+    gaussian = fleet_window("lifetime", sums, rounded, None, delta=1e-6, is_pure=False)
+    assert gaussian["eps_local"]["min"] == 4.0, "a plain sum holds with another delta, and bounds nothing"

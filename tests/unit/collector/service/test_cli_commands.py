@@ -315,6 +315,12 @@ def test_reading_a_store_that_is_not_there(run: Run, tmp_path: Path, command: li
         (["report", "--db", "DB", "--false-devices", "1e1%"], ["--false-devices", "such as 1%"]),
         (["report", "--db", "DB", "--population", "--format", "json"], ["--population", "have all"]),
         (["report", "--db", "DB", "--simultaneous", "--format", "csv"], ["--simultaneous", "have all"]),
+        (["report", "--db", "DB", "--slice", "network"], ["--slice", "--metric"]),
+        (
+            ["report", "--db", "DB", "--metric", "cold_start_ms", "--slice", "network"],
+            ["--slice", "not collected by network", "cannot be split", "slice_by"],
+        ),
+        (["report", "--server", "h:1", "--metric", "a", "--slice", "b"], ["--slice", "--db"]),
         (["report", "--db", "mysql://u:SENTINEL@h/d"], ["sqlite:///PATH"]),
         (["report", "--db", "DB", "--format", "xml"], ["--format", "xml"]),
         (["report"], ["--db"]),

@@ -180,7 +180,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, place: object, name: str, number: 
     monkeypatch.setattr(place, name, call)
 
 
-@pytest.mark.parametrize("name", ["_digest", "_sync_folder", "_write_batches", "_replace", "_sweep"])
+@pytest.mark.parametrize("name", ["_digest", "sync_folder", "_write_batches", "replace_text", "_sweep"])
 @pytest.mark.parametrize("number", [0, 1, 5])
 def test_a_crash_anywhere_leaves_the_export_before_as_it_was_and_the_next_run_finds_what_was_done(
     store: CollectorStore, tmp_path: Path, name: str, number: int, monkeypatch: pytest.MonkeyPatch

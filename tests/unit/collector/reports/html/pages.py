@@ -76,7 +76,7 @@ def data_of(days: int, rows: Sequence[ReleasedSum] | None = None) -> PageData:
     rounds += [RoundsOfPeriod(PLAN.hash, 0, "too_few_survivors", 2, 60, 0, 0, 0, {"shares": 40})]
     fleet = [FleetSum(500, micro, micro, True) for micro in (1_000_000, 2_500_000)]
     local, central = [(1.0, 500), (2.5, 500)], [(0.1, 500), (0.4, 500)]
-    window = fleet_window("lifetime", fleet, local, central, delta=1e-6, n_h=800, n_min=990)
+    window = fleet_window("lifetime", fleet, local, central, delta=1e-6, is_pure=True, n_h=800, n_min=990)
     return PageData(
         report=build_report([PLAN], reduced),
         header=windowed_header("day", "UTC", [PLAN], starts_of(reduced), windows),

@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collector.reports.html import charts
@@ -49,6 +49,8 @@ def test_whatever_comes_in_lies_inside(points: list[Point]) -> None:
 
 
 @given(ANY, ANY)
+@example(0.0, 5e-324)
+@example(-1e-213, 1e-213)
 def test_ticks_are_few_and_inside(a: float, b: float) -> None:
     domain = charts.widened([a, b])
     found = charts.ticks(domain)
