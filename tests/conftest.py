@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,19 @@ import pytest
 from tests import postgres
 
 ENGINES = ("sqlite", "postgres")
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_its_own() -> Iterator[None]:
+    """A command that a test runs in this process logs to that test's stderr, which is closed for the next one."""
+    before, level = list(logging.root.handlers), logging.root.level
+    yield
+    left = [one for one in logging.root.handlers if type(one) is logging.StreamHandler and one not in before]
+    for handler in left:
+        logging.root.removeHandler(handler)
+    if left:
+        logging.root.setLevel(level)
+        logging.captureWarnings(capture=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -23,6 +23,7 @@ from collector.service.registrar.issuing import Terms
 from collector.service.registrar.key import write_new
 from collector.service.registrar.service import RegistrarService, RegistrarSettings
 from tests.fleet import REGISTRAR, certified
+from tests.stopping import stopped
 
 KEY = REGISTRAR.public_key
 KEY_HEX = KEY.hex()
@@ -71,7 +72,7 @@ class Running:
         self.address = self.service.address
         self._ready.set()
         await self._stop.wait()
-        assert await self.service.stop(0)
+        assert await stopped(self.service)
 
     def stop(self) -> None:
         """Out of reach from here on."""

@@ -22,6 +22,7 @@ from client_sdk.wire.methods import Method
 from collector.service.app import CollectorService
 from collector.service.settings import ServeSettings
 from tests.fleet import REGISTRAR
+from tests.stopping import stopped
 
 Metadata = list[tuple[str, str | bytes]]
 
@@ -70,7 +71,7 @@ async def reading_collector(tmp_path: Path, plan: Plan, **options: Any) -> Async
     try:
         yield service
     finally:
-        assert await service.stop(0.0)
+        assert await stopped(service)
 
 
 def token(service: CollectorService, role: Role, ttl_s: int = 3600) -> str:

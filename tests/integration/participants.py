@@ -37,6 +37,7 @@ from client_sdk.wire.methods import PARTICIPATE_METHOD
 from collector.service.app import CollectorService
 from collector.service.settings import ServeSettings
 from tests.registrar import KEY, KEY_HEX, certificate_of
+from tests.stopping import stopped
 
 STEPS: dict[type, str] = {
     Hello: "hello",
@@ -228,7 +229,7 @@ async def collector(
     try:
         yield Running(service)
     finally:
-        assert await service.stop(0.0)
+        assert await stopped(service)
 
 
 async def until(holds: Callable[[], bool], timeout_s: float = 5.0) -> None:

@@ -20,6 +20,7 @@ from collector.service.app import CollectorService
 from collector.service.settings import ServeSettings
 from tests.integration.participants import Device, Running, collector, two_number_plan
 from tests.registrar import KEY_HEX, running
+from tests.stopping import stopped
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00Z
 OPERATOR = IdentityKey(bytes(range(32)))
@@ -104,7 +105,7 @@ async def serving(
     try:
         yield Running(service)
     finally:
-        assert await service.stop(0.0)
+        assert await stopped(service)
 
 
 async def test_a_device_follows_its_operator_to_the_next_version(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from tests.integration.callers import device_client
 from tests.integration.direct_devices import Puppet, direct_plan, today
 from tests.integration.participants import Device, collector, until
 from tests.registrar import KEY_HEX
+from tests.stopping import stopped
 from tests.unit.client_sdk.device.helpers import DAY_S, certify, plan_text
 
 DELTA = 1e-6
@@ -56,7 +57,7 @@ async def served(store_url: str, folder: Path, *plans: Plan, clock: Any = time.t
     try:
         yield service
     finally:
-        assert await service.stop(0.0)
+        assert await stopped(service)
 
 
 class Clock:

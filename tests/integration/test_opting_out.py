@@ -27,6 +27,7 @@ from collector.service.settings import ServeSettings
 from tests.integration.participants import TWO_NUMBERS, Device, Running, until
 from tests.registrar import KEY_HEX, certificate_of, running
 from tests.registrar import Running as Registrar
+from tests.stopping import stopped
 
 DAY_S = 86_400
 START = 1_767_268_800.0  # 2026-01-01T12:00Z
@@ -58,7 +59,7 @@ async def collector_at(folder: Path, clock: Clock, listen: str = "127.0.0.1:0") 
     try:
         yield Running(service)
     finally:
-        assert await service.stop(0.0)
+        assert await stopped(service)
 
 
 class User:
