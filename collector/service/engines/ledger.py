@@ -23,8 +23,12 @@ _CARRIED_IN = ("365d", LIFETIME)
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Of an export. sums: released sums; folded: folded spends with the cohorts that they were in."""
+    """Of an export. A plan is a number in here (`plans`: plan_hash, plan): groups of millions of devices stay small.
 
+    spends: with is_report; folded: folded spends with the cohorts that they were in; sums: released sums.
+    """
+
+    plans: ir.Table
     spends: ir.Table
     folded: ir.Table
     totals: ir.Table
@@ -32,12 +36,14 @@ class Tables:
     rounds: ir.Table
 
     @classmethod
-    def of(cls, spends: ir.Table, folded: ir.Table, cohorts: ir.Table, *others: ir.Table) -> Tables:
+    def of(cls, plans: ir.Table, spends: ir.Table, folded: ir.Table, cohorts: ir.Table, *others: ir.Table) -> Tables:
         """others: device_totals, released_sums, rounds."""
-        first = spends.group_by("plan_hash").agg(first_metric=spends.metric.min())
+        first = spends.group_by("plan_hash").agg(first_metric=spends.metric.min()).inner_join(plans, "plan_hash")
         marked = spends.inner_join(first, "plan_hash")
-        reports = marked.mutate(is_report=marked.metric == marked.first_metric).drop("first_metric", "metric")
-        return cls(reports, folded.inner_join(cohorts, "cohort"), *others)
+        reports = marked.mutate(is_report=marked.metric == marked.first_metric)
+        reports = reports.drop("first_metric", "metric", "plan_hash", "plan_name", "period_start")
+        numbered = folded.inner_join(cohorts.inner_join(plans, "plan_hash"), "cohort")
+        return cls(plans, reports, numbered, *others)
 
 
 def _inside(charged_at: ir.Value, now: int, window: str) -> ir.Value:
@@ -48,50 +54,66 @@ def _inside(charged_at: ir.Value, now: int, window: str) -> ir.Value:
 
 
 def of_devices(tables: Tables, rhos: ir.Table, now: int, window: str) -> ir.Table:
-    """Per device that has a total: device, cost, rho, carried, whole. rhos: plan_hash, micro_rho of known plans."""
-    plan = _by_plan(tables, now, window).left_join(rhos, "plan_hash")
-    plan = plan.mutate(
-        used_inside=ibis.cases((plan.reports > 0, plan.used)), known=plan.micro_rho.notnull().cast("int64")
+    """Per device that has a total: device, cost, rho, carried, whole. rhos: plan, micro_rho of known plans.
+
+    Rows of one device come together by grouping, never by a join: what does not fit in memory goes to disk.
+    """
+    plan = _by_plan(tables, now, window).left_join(rhos, "plan")
+    f, total = tables.folded, tables.totals
+    rows = plan.select(
+        "device",
+        "cost",
+        rho=plan.reports * plan.micro_rho.fill_null(0),
+        first=plan.first,
+        used=ibis.cases((plan.reports > 0, plan.used)),
+        known=ibis.cases((plan.reports > 0, plan.micro_rho.notnull().cast("int64")), else_=1),
+        folded=_ZERO,
+        has_total=_ZERO,
     )
-    sums = plan.group_by("device").agg(
-        cost=plan.cost.sum(),
-        rho=(plan.reports * plan.micro_rho.fill_null(0)).sum(),
-        first=plan.first.min(),
-        used=plan.used_inside.max(),
-        known=ibis.cases((plan.reports > 0, plan.known), else_=1).min(),
+    same = {"rho": _ZERO, "first": _NONE, "used": _NONE, "known": ibis.literal(1, "int64")}
+    kept = f.select("device", cost=_ZERO, **same, folded=-f.micro_epsilon, has_total=_ZERO)
+    booked = total.select("device", cost=_ZERO, **same, folded=total.folded_micro_epsilon, has_total=_ONE)
+    every = rows.union(kept, booked)
+    device = every.group_by("device").agg(
+        **{name: every[name].sum().cast("int64") for name in ("cost", "rho", "folded", "has_total")},
+        first=every.first.min(),
+        used=every.used.max(),
+        known=every.known.min(),
     )
-    kept = tables.folded.group_by("device").agg(kept=tables.folded.micro_epsilon.sum())
-    total = tables.totals.select("device", "folded_micro_epsilon").left_join(sums, "device")
-    total = total.drop("device_right").left_join(kept, "device").drop("device_right")
-    carried = ibis.literal(0)
-    if window in _CARRIED_IN:
-        carried = total.folded_micro_epsilon - total.kept.fill_null(0)
-    total = total.mutate(carried=carried.cast("int64"))
+    device = device.filter(device.has_total > 0)
+    device = device.mutate(carried=device.folded if window in _CARRIED_IN else _ZERO)
     # a plan that was first used after a report under another one had left may have been chosen by what came of that
-    whole = ibis.cases((total.carried > 0, 0), (total.first < total.used, 0), (total.known == 0, 0), else_=1)
-    return total.select(
-        "device", "carried", cost=total.cost.fill_null(0) + total.carried, rho=total.rho.fill_null(0), whole=whole
-    )
+    whole = ibis.cases((device.carried > 0, 0), (device.first < device.used, 0), (device.known == 0, 0), else_=1)
+    return device.select("device", "carried", "rho", cost=device.cost + device.carried, whole=whole)
+
+
+_ZERO = ibis.literal(0, "int64")
+_ONE = ibis.literal(1, "int64")
+_NONE = ibis.null("int64")
 
 
 def _by_plan(tables: Tables, now: int, window: str) -> ir.Table:
     """Per device and plan, what lies in the window: reports, cost, first charge; and `used`, the first charge ever."""
     s, f = tables.spends, tables.folded
     live, old = _inside(s.charged_at, now, window), _inside(f.last_charged_at, now, window)
-    rows = s.group_by("device", "plan_hash").agg(
-        reports=s.count(where=live & s.is_report),
-        cost=s.micro_epsilon.sum(where=live).fill_null(0).cast("int64"),
-        first=s.charged_at.min(where=live),
-        used=s.charged_at.min(),
+    rows = s.select(
+        "device",
+        "plan",
+        reports=ibis.cases((live & s.is_report, _ONE), else_=_ZERO),
+        cost=ibis.cases((live, s.micro_epsilon), else_=_ZERO),
+        first=ibis.cases((live, s.charged_at)),
+        used=s.charged_at,
     )
-    kept = f.group_by("device", "plan_hash").agg(
-        reports=f.reports.sum(where=old).fill_null(0).cast("int64"),
-        cost=f.micro_epsilon.sum(where=old).fill_null(0).cast("int64"),
-        first=f.first_charged_at.min(where=old),
-        used=f.first_charged_at.min(),
+    kept = f.select(
+        "device",
+        "plan",
+        reports=ibis.cases((old, f.reports), else_=_ZERO),
+        cost=ibis.cases((old, f.micro_epsilon), else_=_ZERO),
+        first=ibis.cases((old, f.first_charged_at)),
+        used=f.first_charged_at,
     )
     either = rows.union(kept)
-    return either.group_by("device", "plan_hash").agg(
+    return either.group_by("device", "plan").agg(
         reports=either.reports.sum().cast("int64"),
         cost=either.cost.sum().cast("int64"),
         first=either.first.min(),
@@ -119,26 +141,26 @@ def released(sums: ir.Table) -> ir.Table:
 
 
 def reports_by_n_h(tables: Tables, corrupt: ir.Table, now: int, window: str) -> ir.Table:
-    """Per device, plan and n_h: reports, first (charge), least (contributors of a sum). corrupt: plan_hash, numerator,
+    """Per device, plan and n_h: reports, first (charge), least (contributors of a sum). corrupt: plan, numerator,
     denominator of the share of a roster that is assumed to collude; a plan that is not among them hides nobody.
     """
     row = _live(tables, corrupt, now, window).union(_folded(tables, corrupt, now, window))
-    return row.group_by("device", "plan_hash", "n_h").agg(
+    return row.group_by("device", "plan", "n_h").agg(
         reports=row.reports.sum().cast("int64"), first=row.first.min(), least=row.contributors.min()
     )
 
 
 def _live(tables: Tables, corrupt: ir.Table, now: int, window: str) -> ir.Table:
     """A row for each report. Whom its sum hid it among is a matter of the round: of many reports."""
-    held = released(tables.sums).inner_join(tables.rounds.select("round", "plan_hash"), "round")
+    rounds = tables.rounds.select("round", "plan_hash").inner_join(tables.plans, "plan_hash").drop("plan_hash")
+    held = released(tables.sums).inner_join(rounds, "round")
     hidden = _honest(held.mutate(hiding=held.contributors - held.resent), corrupt)
     s = tables.spends.filter(tables.spends.is_report, _inside(tables.spends.charged_at, now, window))
     report = s.inner_join(hidden.select("round", "honest", "size", "delivery"), "round")
     n_h = ibis.cases((report.central_falls_back | (report.delivery == DIRECT), 1), else_=report.honest)
     return report.select(
-        "device", "plan_hash", n_h=n_h.cast("int64"), reports=ibis.literal(1, "int64"), first=report.charged_at,
-        contributors=report["size"],
-    )  # fmt: skip
+        "device", "plan", n_h=n_h.cast("int64"), reports=_ONE, first=report.charged_at, contributors=report["size"]
+    )
 
 
 def _folded(tables: Tables, corrupt: ir.Table, now: int, window: str) -> ir.Table:
@@ -147,14 +169,14 @@ def _folded(tables: Tables, corrupt: ir.Table, now: int, window: str) -> ir.Tabl
     row = _honest(f.mutate(hiding=f.least_contributors, contributors=f.least_contributors), corrupt)
     n_h = ibis.cases((row.central_falls_back | (row.delivery == DIRECT), 1), else_=row.honest)
     return row.select(
-        "device", "plan_hash", n_h=n_h.cast("int64"), reports=row.reports.cast("int64"), first=row.first_charged_at,
+        "device", "plan", n_h=n_h.cast("int64"), reports=row.reports.cast("int64"), first=row.first_charged_at,
         contributors=row["size"],
     )  # fmt: skip
 
 
 def _honest(row: ir.Table, corrupt: ir.Table) -> ir.Table:
     """With honest: hiding - ceil(corrupt x roster), at least 1; size: contributors of a sum that hides, else None."""
-    row = row.left_join(corrupt, "plan_hash")
+    row = row.left_join(corrupt, "plan")
     up = row.roster * row.numerator + row.denominator - 1
     colluding = ((up - up % row.denominator) / row.denominator).cast("int64")  # exact: what is divided is a multiple
     honest = ibis.cases((row.numerator.isnull(), 1), else_=ibis.greatest(row.hiding - colluding, 1))
@@ -163,10 +185,16 @@ def _honest(row: ir.Table, corrupt: ir.Table) -> ir.Table:
 
 
 def by_device(devices: ir.Table, reports: ir.Table) -> ir.Table:
-    """Rows of `reports_by_n_h` beside those of `of_devices`, in the devices' order."""
-    row = devices.left_join(reports, "device")
-    names = ("device", "whole", "carried", "cost", "plan_hash", "n_h", "reports", "first", "least")
-    return row.select(*names).order_by("device")
+    """Rows of `reports_by_n_h` and, without a plan, those of `of_devices`, in the devices' order."""
+    known = devices.select(
+        "device", whole=devices.whole.cast("int64"), carried=devices.carried, cost=devices.cost,
+        plan=_NONE, n_h=_NONE, reports=_NONE, first=_NONE, least=_NONE,
+    )  # fmt: skip
+    made = reports.select(
+        "device", whole=_NONE, carried=_NONE, cost=_NONE, plan=reports.plan, n_h=reports.n_h, reports=reports.reports,
+        first=reports.first, least=reports.least,
+    )  # fmt: skip
+    return known.union(made).order_by("device")
 
 
 def smallest_sum(tables: Tables, now: int, window: str) -> ir.Table:
@@ -193,9 +221,11 @@ def spending(tables: Tables, now: int) -> ir.Table:
     return joined.mutate(**{name: joined[name].fill_null(0) for name in columns}).order_by("device")
 
 
-def plan_spends(tables: Tables) -> ir.Table:
-    """Per device and plan: cost over its life, last period that still has a row of its own."""
-    kept = tables.folded.select("device", "plan_hash", "micro_epsilon", period_start=ibis.null("int64"))
-    row = tables.spends.select("device", "plan_hash", "micro_epsilon", "period_start").union(kept)
+def plan_spends(spends: ir.Table, tables: Tables) -> ir.Table:
+    """Per device and plan hash: cost over its life, last period that still has a row of its own. spends: as exported,
+    for the periods.
+    """
+    kept = tables.folded.select("device", "plan_hash", "micro_epsilon", period_start=_NONE)
+    row = spends.select("device", "plan_hash", "micro_epsilon", "period_start").union(kept)
     sums = row.group_by("device", "plan_hash").agg(cost=row.micro_epsilon.sum(), last=row.period_start.max())
     return sums.order_by("device", "plan_hash")

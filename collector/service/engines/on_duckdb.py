@@ -6,6 +6,7 @@ extension is ever loaded from the network; files are named one by one, never by 
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,8 +27,8 @@ SETTINGS: Final = {
     "autoload_known_extensions": False,
 }
 
-MEMORY: Final = "4GB"
-"""That DuckDB may use; the process needs somewhat more."""
+MOST_MEMORY: Final = 6.0
+"""GB that DuckDB may use, and half of the machine's at most; the process needs somewhat more."""
 
 _TYPES: Final = {"string": "VARCHAR", "int64": "BIGINT", "float64": "DOUBLE", "bool": "BOOLEAN"}
 
@@ -36,13 +37,13 @@ BATCH: Final = 200_000
 
 
 class OnDuckdb:
-    """See `Engine`. memory: as DuckDB writes it."""
+    """See `Engine`. memory_gb: that DuckDB may use."""
 
-    def __init__(self, files: Files, memory: str = MEMORY) -> None:
+    def __init__(self, files: Files, memory_gb: float | None = None) -> None:
         self._files = files
         self._tables: dict[str, ir.Table] = {}
         self._spill = tempfile.TemporaryDirectory(prefix="ldp-duckdb-", ignore_cleanup_errors=True)
-        limits = {"memory_limit": memory, "temp_directory": self._spill.name}
+        limits = {"memory_limit": f"{memory_gb or _memory_gb():.2f}GB", "temp_directory": self._spill.name}
         with _named():
             self._ibis = ibis.duckdb.connect(":memory:", **SETTINGS, **limits)
 
@@ -85,6 +86,14 @@ class OnDuckdb:
         """And the folder."""
         self._ibis.disconnect()
         self._spill.cleanup()
+
+
+def _memory_gb() -> float:
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return MOST_MEMORY / 2
+    return min(MOST_MEMORY, machine / 2)
 
 
 @contextmanager

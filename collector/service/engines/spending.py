@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, EveryDevice, FleetHistory, FleetSum, PlanSpend
 from collector.service import storage_fleet
@@ -50,7 +51,16 @@ class Spending:
 
     def _tables(self) -> ledger.Tables:
         names = ("spends", "folded_spends", "folded_cohorts", "device_totals", "released_sums", "rounds")
-        return ledger.Tables.of(*(self._engine.table(name) for name in names))
+        return ledger.Tables.of(self._numbers(), *(self._engine.table(name) for name in names))
+
+    @cached_property
+    def _hashes(self) -> list[bytes]:
+        """By number."""
+        return [plan.hash for plan in self.plans()]
+
+    def _numbers(self) -> ir.Table:
+        rows = [(plan_hash.hex(), number) for number, plan_hash in enumerate(self._hashes)]
+        return self._engine.lookup("plan_numbers", {"plan_hash": "string", "plan": "int64"}, rows)
 
     def lifetimes_micro_epsilon(self) -> list[int]:
         """The lifetime of each device, in no order."""
@@ -94,7 +104,7 @@ class Spending:
         ]
 
     def _plan_spends(self) -> dict[str, tuple[PlanSpend, ...]]:
-        found = rows(self._engine.batches(ledger.plan_spends(self._tables())))
+        found = rows(self._engine.batches(ledger.plan_spends(self._engine.table("spends"), self._tables())))
         return {
             device: tuple(PlanSpend(plan_hash, int(cost), last) for _, plan_hash, cost, last in group)
             for device, group in groupby(found, key=lambda row: row[0])
@@ -105,30 +115,36 @@ class Spending:
         devices = ledger.of_devices(tables, self._rhos(dict.fromkeys(corrupt, 0)), now, window)
         reports = ledger.reports_by_n_h(tables, shares, now, window)
         found = rows(self._engine.batches(ledger.by_device(devices, reports)))
-        hashes: dict[str, bytes] = {}
         for device, group in groupby(found, key=lambda row: row[0]):
-            yield device, [_spent(row, hashes) for row in group]
+            made: list[Row] = []
+            known: Row | None = None
+            for row in group:
+                if row[_PLAN] is None:
+                    known = row
+                else:
+                    made.append(row)
+            if known is not None:
+                yield device, self._spent(known, made)
+
+    def _spent(self, known: Row, made: Sequence[Row]) -> list[Spent]:
+        device, whole, carried, cost = known[:_PLAN]
+        if not made:
+            return [Spent(device, whole, carried, cost, None, None, None, None, None)]
+        in_order = sorted(made, key=lambda row: row[_PLAN:])
+        return [Spent(device, whole, carried, cost, self._hashes[plan], *rest) for _, _, _, _, plan, *rest in in_order]
 
     def _rhos(self, micro_rhos: Mapping[bytes, int]) -> ir.Table:
-        return self._engine.lookup(
-            "micro_rhos",
-            {"plan_hash": "string", "micro_rho": "int64"},
-            [(plan.hex(), rho) for plan, rho in micro_rhos.items()],
-        )
+        rows = [(n, micro_rhos[plan]) for n, plan in enumerate(self._hashes) if plan in micro_rhos]
+        return self._engine.lookup("micro_rhos", {"plan": "int64", "micro_rho": "int64"}, rows)
 
     def _shares(self, corrupt: Mapping[bytes, Fraction]) -> ir.Table:
-        return self._engine.lookup(
-            "corrupt_shares",
-            {"plan_hash": "string", "numerator": "int64", "denominator": "int64"},
-            [(plan.hex(), share.numerator, share.denominator) for plan, share in corrupt.items()],
-        )
+        columns = {"plan": "int64", "numerator": "int64", "denominator": "int64"}
+        shares = [(n, corrupt[plan]) for n, plan in enumerate(self._hashes) if plan in corrupt]
+        return self._engine.lookup("corrupt_shares", columns, [(n, s.numerator, s.denominator) for n, s in shares])
 
 
-def _spent(row: Row, hashes: dict[str, bytes]) -> Spent:
-    device, whole, carried, cost, plan_hash, n_h, reports, first, least = row
-    if plan_hash is not None and plan_hash not in hashes:
-        hashes[plan_hash] = bytes.fromhex(plan_hash)
-    return Spent(device, whole, carried, int(cost), hashes.get(plan_hash), n_h, reports, first, least)
+_PLAN: Final = 4
+"""Where a row of `ledger.by_device` has its plan's number."""
 
 
 def _windows(amounts: Sequence[int]) -> dict[str, Amount]:
