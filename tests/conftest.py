@@ -26,11 +26,6 @@ def _logs_of_its_own() -> Iterator[None]:
         logging.captureWarnings(capture=False)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Markers beside those of pyproject.toml."""
-    config.addinivalue_line("markers", "spark: a real Spark cluster on this machine; run by hand with -m spark")
-
-
 @pytest.fixture(params=ENGINES)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a store without a row: not there yet (a file), or migrated (a database; leave its tables alone)."""

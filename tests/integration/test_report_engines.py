@@ -130,7 +130,7 @@ def test_ledgers_of_an_export_are_the_stores(tmp_path: Path, folded: bool) -> No
     now = hostile.NOW + 3 * hostile.DAY_S
     source = Exported(exported(store, tmp_path / "out"), OnDuckdb(Files.of(tmp_path / "out")))
     windows = ("7d", "lifetime")
-    rhos = {plan.hash: 10**6 + i for i, plan in enumerate(hostile.PLANS)}
+    rhos = {plan.hash: 10**6 + i for i, plan in enumerate(hostile.PLANS) if i != 3}  # and one unknown
     for window in windows:
         of_store = store.fleet_sums(now, window, rhos)
         of_store.sort(key=lambda one: (one.micro_epsilon, one.micro_rho, one.whole))

@@ -36,7 +36,7 @@ from tests import hostile_sums as hostile
 from tests.spark_cluster import cluster
 from tests.unit.collector.service.stores import make_plan
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 FEW = {"spark.sql.shuffle.partitions": "4", "spark.default.parallelism": "4"}
 NOW = hostile.NOW + 3 * hostile.DAY_S
