@@ -61,6 +61,7 @@ class TcpProxy:
         self._random = random.Random(seed)
         self._turn = 0
         self._connections: set[_Connection] = set()
+        self._taking: set[asyncio.Task[Any]] = set()
         self._listener = socket.create_server(("127.0.0.1", port), backlog=1024)
         self.host, self.port = self._listener.getsockname()[:2]
         self._loop = asyncio.new_event_loop()
@@ -111,12 +112,14 @@ class TcpProxy:
         self._server = await asyncio.start_server(self._take, sock=self._listener, limit=CHUNK)
 
     async def _end(self) -> None:
+        # nobody more is taken; closing at once would leave those that asyncio is just taking open and unknown to all
+        asyncio.get_running_loop().remove_reader(self._listener)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await self._cut_all()
+            for task in self._taking:  # and no task of asyncio's own, which may be about to bring one more
+                task.cancel()
+            await asyncio.wait(others, timeout=TICK_S)
         self._server.close()
-        await self._cut_all()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _cut_all(self) -> int:
         connections = list(self._connections)
@@ -127,13 +130,16 @@ class TcpProxy:
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         connection = _Connection(self, reader, writer)
+        task: Any = asyncio.current_task()
         self._connections.add(connection)
+        self._taking.add(task)
         try:
             with suppress(asyncio.CancelledError):  # only the proxy's own end cancels
                 await connection.run()
         finally:
             connection.close()
             self._connections.discard(connection)
+            self._taking.discard(task)
 
     async def reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """The next target that takes a connection; None where none does."""
@@ -141,7 +147,9 @@ class TcpProxy:
         for _ in targets:
             self._turn += 1
             with suppress(*FALLS):
-                return await asyncio.wait_for(asyncio.open_connection(*targets[self._turn % len(targets)]), 5)
+                # not `wait_for`, which before Python 3.12 may lose a cancellation at the moment the target is reached
+                async with asyncio.timeout(5):
+                    return await asyncio.open_connection(*targets[self._turn % len(targets)])
         return None
 
     async def motion(self) -> None:

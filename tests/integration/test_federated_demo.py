@@ -78,7 +78,7 @@ def test_a_broken_decoder_is_exit_1() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_demo_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "collector.service", "federated-demo"]

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dp_accounting import NeighboringRelation
-from dp_accounting.pld import privacy_loss_distribution as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +22,20 @@ from collector.accounting.local import (
     randomized_response,
 )
 from collector.accounting.pairs import LossPair
+
+
+def oracle() -> Any:
+    """Imported where it is asked: it takes seconds, which every process that only collects tests would pay."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution
+
+
+def replace_one() -> Any:
+    from dp_accounting import NeighboringRelation
+
+    return NeighboringRelation.REPLACE_ONE
+
 
 LAPLACE = 1000
 """Levels at which lattice Laplace is the continuous one to six digits."""
@@ -183,18 +195,14 @@ def test_gaussians_add_up() -> None:
 ORACLES: list[tuple[LossPair, Callable[[], Any]]] = [
     (
         pure(0.3),
-        lambda: oracle.from_randomized_response(
-            2 / (math.exp(0.3) + 1), 2, neighboring_relation=NeighboringRelation.REPLACE_ONE
-        ),
+        lambda: oracle().from_randomized_response(2 / (math.exp(0.3) + 1), 2, neighboring_relation=replace_one()),
     ),
     (
         randomized_response(8, 0.7),
-        lambda: oracle.from_randomized_response(
-            8 / (math.exp(0.7) + 7), 8, neighboring_relation=NeighboringRelation.REPLACE_ONE
-        ),
+        lambda: oracle().from_randomized_response(8 / (math.exp(0.7) + 7), 8, neighboring_relation=replace_one()),
     ),
-    (discrete_laplace(10, 0.5), lambda: oracle.from_discrete_laplace_mechanism(0.05, 10)),
-    (discrete_laplace(4000, 0.5), lambda: oracle.from_laplace_mechanism(1 / 0.5)),
+    (discrete_laplace(10, 0.5), lambda: oracle().from_discrete_laplace_mechanism(0.05, 10)),
+    (discrete_laplace(4000, 0.5), lambda: oracle().from_laplace_mechanism(1 / 0.5)),
 ]
 
 
