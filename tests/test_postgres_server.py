@@ -20,7 +20,7 @@ from grpc import aio
 from tests import postgres
 
 ROOT = Path(__file__).resolve().parents[1]
-STARTS = 8
+STARTS = 5
 """Without the starter, four or five of ten children died in gRPC's handlers, before they were a server."""
 
 
