@@ -23,7 +23,8 @@ _CARRIED_IN = ("365d", LIFETIME)
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Of an export. A plan is a number in here (`plans`: plan_hash, plan): groups of millions of devices stay small.
+    """Of an export. A plan is a number in here (`plans`: plan_hash, plan, first_metric, see `first_metrics`): groups of
+    millions of devices stay small.
 
     spends: with is_report; folded: folded spends with the cohorts that they were in; sums: released sums.
     """
@@ -38,12 +39,19 @@ class Tables:
     @classmethod
     def of(cls, plans: ir.Table, spends: ir.Table, folded: ir.Table, cohorts: ir.Table, *others: ir.Table) -> Tables:
         """others: device_totals, released_sums, rounds."""
-        first = spends.group_by("plan_hash").agg(first_metric=spends.metric.min()).inner_join(plans, "plan_hash")
-        marked = spends.inner_join(first, "plan_hash")
+        marked = spends.inner_join(plans, "plan_hash")
         reports = marked.mutate(is_report=marked.metric == marked.first_metric)
         reports = reports.drop("first_metric", "metric", "plan_hash", "plan_name", "period_start")
-        numbered = folded.inner_join(cohorts.inner_join(plans, "plan_hash"), "cohort")
-        return cls(plans, reports, numbered, *others)
+        numbers = plans.select("plan_hash", "plan")
+        numbered = folded.inner_join(cohorts.inner_join(numbers, "plan_hash"), "cohort")
+        return cls(numbers, reports, numbered, *others)
+
+
+def first_metrics(spends: ir.Table) -> ir.Table:
+    """Per plan_hash the metric whose rows stand for its reports. Asked once and handed back as a part of `plans`: a
+    table that an engine knows to be small goes to the rows, where a join would bring all rows of a plan to one place.
+    """
+    return spends.group_by("plan_hash").agg(first_metric=spends.metric.min())
 
 
 def _inside(charged_at: ir.Value, now: int, window: str) -> ir.Value:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ibis
 import pyspark.errors
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import broadcast
 
 from collector.service.engines.base import EngineError, Files, types_of
 
@@ -69,9 +70,10 @@ class OnSpark:
         return self._tables[name]
 
     def lookup(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> ir.Table:
-        """Sent along with the question."""
+        """Sent along with the question, to every worker."""
         with _named():
-            self._spark.createDataFrame([*map(tuple, rows)], _columns(columns)).createOrReplaceTempView(name)
+            frame = self._spark.createDataFrame([*map(tuple, rows)], _columns(columns))
+            broadcast(frame).createOrReplaceTempView(name)
             return self._ibis.table(name)
 
     def batches(self, expression: ir.Table) -> Iterator[pa.RecordBatch]:

@@ -49,6 +49,7 @@ class Spending:
         """Every plan version, by name and version."""
         return stored_plans(self._files)
 
+    @cached_property
     def _tables(self) -> ledger.Tables:
         names = ("spends", "folded_spends", "folded_cohorts", "device_totals", "released_sums", "rounds")
         return ledger.Tables.of(self._numbers(), *(self._engine.table(name) for name in names))
@@ -59,8 +60,13 @@ class Spending:
         return [plan.hash for plan in self.plans()]
 
     def _numbers(self) -> ir.Table:
-        rows = [(plan_hash.hex(), number) for number, plan_hash in enumerate(self._hashes)]
-        return self._engine.lookup("plan_numbers", {"plan_hash": "string", "plan": "int64"}, rows)
+        first: dict[object, object] = dict(
+            rows(self._engine.batches(ledger.first_metrics(self._engine.table("spends"))))
+        )
+        hashes = [plan_hash.hex() for plan_hash in self._hashes]
+        columns = {"plan_hash": "string", "plan": "int64", "first_metric": "string"}
+        numbered = [(plan_hash, number, first.get(plan_hash)) for number, plan_hash in enumerate(hashes)]
+        return self._engine.lookup("plan_numbers", columns, numbered)
 
     def lifetimes_micro_epsilon(self) -> list[int]:
         """The lifetime of each device, in no order."""
@@ -69,7 +75,7 @@ class Spending:
 
     def fleet_sums(self, now: float, window: str, micro_rhos: Mapping[bytes, int]) -> list[FleetSum]:
         """How many devices have spent the same."""
-        devices = ledger.of_devices(self._tables(), self._rhos(micro_rhos), int(now), window)
+        devices = ledger.of_devices(self._tables, self._rhos(micro_rhos), int(now), window)
         found = rows(self._engine.batches(ledger.alike(devices)))
         sums = [FleetSum(int(n), int(cost), int(rho), bool(whole)) for cost, rho, whole, n in found]
         return sorted(sums, key=lambda one: (one.micro_epsilon, one.micro_rho, one.whole))
@@ -92,26 +98,26 @@ class Spending:
 
     def smallest_sum(self, now: float, window: str) -> int | None:
         """Contributors of the smallest sum that was released in the window, over all metrics; None without one."""
-        ((found,),) = rows(self._engine.batches(ledger.smallest_sum(self._tables(), int(now), window)))
+        ((found,),) = rows(self._engine.batches(ledger.smallest_sum(self._tables, int(now), window)))
         return None if found is None else int(found)
 
     def spending(self, now: float) -> list[DeviceSpending]:
         """Every device with its windows and its lifetime."""
-        found = rows(self._engine.batches(ledger.spending(self._tables(), int(now))))
+        found = rows(self._engine.batches(ledger.spending(self._tables, int(now))))
         return [
             DeviceSpending(device, _windows(amounts), Amount(reports, micro_epsilon), resent)
             for device, reports, micro_epsilon, resent, *amounts in found
         ]
 
     def _plan_spends(self) -> dict[str, tuple[PlanSpend, ...]]:
-        found = rows(self._engine.batches(ledger.plan_spends(self._engine.table("spends"), self._tables())))
+        found = rows(self._engine.batches(ledger.plan_spends(self._engine.table("spends"), self._tables)))
         return {
             device: tuple(PlanSpend(plan_hash, int(cost), last) for _, plan_hash, cost, last in group)
             for device, group in groupby(found, key=lambda row: row[0])
         }
 
     def _by_device(self, now: int, window: str, corrupt: Mapping[bytes, Fraction]) -> Iterator[tuple[str, list[Spent]]]:
-        tables, shares = self._tables(), self._shares(corrupt)
+        tables, shares = self._tables, self._shares(corrupt)
         devices = ledger.of_devices(tables, self._rhos(dict.fromkeys(corrupt, 0)), now, window)
         reports = ledger.reports_by_n_h(tables, shares, now, window)
         found = rows(self._engine.batches(ledger.by_device(devices, reports)))
