@@ -1,4 +1,4 @@
-"""Fixtures of every test: a store's URL, once for each engine."""
+"""Fixtures of every test: a store's URL, once for each engine, and the command line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import postgres
+from tests.commands import Run, in_process
 
 ENGINES = ("sqlite", "postgres")
 
@@ -67,6 +68,12 @@ def empty_database() -> Iterator[str]:
     """The URL of a database with nothing in it."""
     with postgres.database(empty=True) as url:
         yield url
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`ldp-collector` in this process: (exit status, stdout, stderr)."""
+    return in_process(capsys)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

@@ -97,8 +97,8 @@ class Mirror:
     """What outlives a lost or rolled-back ledger: the identity's seed and what has been spent, ever.
 
     total_micro: the ledger held at least this. pending_micro: a charge up to here was about to commit. opted_out: the
-    user did, so a lost ledger must not begin to record again. earlier_micro: what of the total identities before this
-    one were charged, so that no collector can have booked it for this one; files before this field say 0.
+    user did, so a lost ledger must not begin to record again. earlier_micro: what of the total was
+    charged to identities before this one (`ledger`, *Lives*); files before this field say 0.
     """
 
     seed: bytes = field(repr=False)

@@ -4,6 +4,16 @@ Rules of this file: every function works inside the caller's write transaction, 
 one step over all processes; the plan's limits count the plan's name over all versions, the host's own limits
 count every name in the folder; spending known only from elsewhere (`carried`) counts for both. A charge is
 never refunded. What it does not do: it opens nothing and commits nothing.
+
+Lives. Who opts out ends an identity. The device's limits go on over all identities; the next one's total at the
+collector begins at nothing. So of everything charged two amounts cannot be in the total that a collector holds of
+today's identity (`elsewhere_micro` is both together):
+  unsent          what reports cost that never left, of any life: rows that are here say so;
+  earlier_lives   what earlier identities were charged, less what was unsent when the last of them ended.
+A third one is kept for the mirror alone, so that a ledger which has to begin without these rows loses nothing:
+  earlier_unsent  what was unsent when the last of them ended.
+The mirror has the two earlier ones as one sum (`earlier_micro`). A ledger made of it has no rows of anything unsent, so
+there all of that sum is `earlier_lives` (`remember_earlier`). An older copy of a ledger never makes the mirror's less.
 """
 
 from __future__ import annotations
@@ -85,7 +95,7 @@ def unsent_micro(db: sqlite3.Connection) -> int:
 
 
 def elsewhere_micro(db: sqlite3.Connection) -> int:
-    """Charged, and no part of what a collector can have booked for this identity: unsent, or of one before it."""
+    """Charged, and no part of what a collector can have booked for this identity."""
     return unsent_micro(db) + int(meta(db, _EARLIER_LIVES) or 0)
 
 
@@ -95,16 +105,12 @@ def earlier_micro(db: sqlite3.Connection) -> int:
 
 
 def remember_earlier(db: sqlite3.Connection, micro_epsilon: int) -> None:
-    """So much of what is known was charged to the identities before this one, says the mirror of a lost ledger."""
+    """What the mirror of a lost ledger says of them."""
     set_meta(db, _EARLIER_LIVES, micro_epsilon)
 
 
 def end_life(db: sqlite3.Connection) -> None:
-    """The next identity's total at the collector begins at nothing, although this device's limits go on.
-
-    Of a ledger not to be believed all that is known: `reset` books that, and none of it is the next identity's.
-    What never left stays known as that by its own rows, so it is kept apart: a ledger made of the mirror has none.
-    """
+    """All that is known becomes earlier ones', of a ledger not to be believed too: `reset` will book it."""
     unsent = unsent_micro(db)
     set_meta(db, _EARLIER_LIVES, known_micro(db) - unsent)
     set_meta(db, _EARLIER_UNSENT, unsent)

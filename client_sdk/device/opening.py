@@ -124,6 +124,6 @@ def settle_mirror(folder: str, path: str, busy_timeout_s: float) -> None:
 def mirror_of(
     db: sqlite3.Connection, before: Mirror | None, total_micro: int, pending_micro: int | None = None
 ) -> Mirror:
-    """What is to stand in place of `before`, which may know of more earlier lives than an older copy of the ledger."""
+    """What is to stand in place of `before`, whose earlier lives (`ledger`, *Lives*) are never made fewer."""
     earlier = max(ledger.earlier_micro(db), 0 if before is None else before.earlier_micro)
     return Mirror(seed_of(db), total_micro, pending_micro, forgetting.is_opted_out(db), earlier)

@@ -113,7 +113,7 @@ class Sealer:
             while len(self._unstored) > MAX_UNSTORED:
                 del self._unstored[0]
                 self._recorder.count(RefusalReason.STORAGE.value)
-            self._store_sealed()
+            self._store_sealed(now)
 
     def _perturb_ended(self, now: float) -> None:
         """Every one that is not too old. One whose permanent answers the store cannot give waits as it is."""
@@ -151,9 +151,14 @@ class Sealer:
         codes = memo_codes(period.plan, period.state)
         return self._access.store().memo_answers(period.plan, codes, self._settings.seal_key, self.life, keep=keep)
 
-    def _store_sealed(self) -> None:
+    def _store_sealed(self, now: float) -> None:
+        """What a store took too long to take, on a full disk for one, is not charged any more: nobody would take it."""
         while self._unstored:
             sealed, readings = self._unstored[0]
+            if sealed.expires_at <= now:
+                self._recorder.count(RefusalReason.EXPIRED.value)
+                del self._unstored[0]
+                continue
             refused = self._access.store().seal(sealed, self._settings.host_limits)
             del self._unstored[0]
             self._access.works()

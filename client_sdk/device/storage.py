@@ -148,9 +148,9 @@ class DeviceStore(SpoolStore, PlanStore, DeletionStore, MemoStore):
         """What the collector has booked for this identity. False: more than has left here, so ours was rolled back.
 
         seed: whose total it is; None: today's. Of one that the user has left meanwhile it says nothing about today's.
-        What was charged and has not left, or under an earlier identity, cannot be in its total: counted as if it were,
-        it would hide as much that a restored ledger has forgotten. One that is unsent here and in that total (a
-        restored folder) counts twice: too high, never too low.
+        What cannot be in its total (`ledger`, *Lives*), counted as if it were, would hide as much that a restored
+        ledger has forgotten. One that is unsent here and in that total (a restored folder) counts twice: too high,
+        never too low.
         """
         with self._transaction() as db:
             elsewhere, of_today = ledger.elsewhere_micro(db), seed in (None, seed_of(db))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from client_sdk.errors import PlanError, RefusalReason, ValueRefusedError
 from client_sdk.mechanisms import Answer, Entropy, Estimate, Value, Vector
 from client_sdk.mechanisms.categories import CategoricalMechanism
+from client_sdk.mechanisms.coded import Coded
 from client_sdk.mechanisms.lattice import exact_number, float_array
 from client_sdk.mechanisms.parameters import as_decimal
 from client_sdk.mechanisms.square_wave import BINS_MAX, SquareWave
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from client_sdk.accounting.loss import PrivacyLoss
     from client_sdk.mechanisms.distribution import Distribution
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Coded[CategoricalMechanism | SquareWave]):
     """A number -> one report about its bin. PlanError for parameters that cannot work.
 
     edges: ends of the bins in the metric's unit, ascending, one more than there are bins (2 .. 4096).
@@ -63,24 +63,9 @@ class Histogram:
             object.__setattr__(self, name, value)
 
     @property
-    def name(self) -> str:
-        """The plan's word for the mechanism that sends the bin."""
-        return self.inner.name
-
-    @property
     def bins(self) -> int:
         """How many."""
         return len(self.edges) - 1
-
-    @property
-    def length(self) -> int:
-        """The inner mechanism's."""
-        return self.inner.length
-
-    @property
-    def bound(self) -> int:
-        """The inner mechanism's."""
-        return self.inner.bound
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -96,16 +81,6 @@ class Histogram:
     def smoothed(self) -> bool:
         """Are the estimates smoothed (and so biased) instead of unbiased?"""
         return isinstance(self.inner, SquareWave)
-
-    @property
-    def worst_ratio(self) -> Fraction | float:
-        """The inner mechanism's: bins are all that it is told."""
-        return self.inner.worst_ratio
-
-    @property
-    def losses(self) -> tuple[PrivacyLoss, ...]:
-        """The inner mechanism's."""
-        return self.inner.losses
 
     # --- device ---------------------------------------------------------------------------------------
 
@@ -146,10 +121,6 @@ class Histogram:
     def estimate(self, total: Sequence[int], contributors: int) -> Estimate:
         """Summed cells of n reports -> counts per bin: unbiased, or smoothed ones where `smoothed`."""
         return self.inner.estimate(total, contributors)
-
-    def is_plausible(self, total: Sequence[int], contributors: int) -> bool:
-        """The inner mechanism's answer."""
-        return self.inner.is_plausible(total, contributors)
 
     def distribution(self, total: Sequence[int], contributors: int) -> Distribution:
         """Summed cells of n reports -> the share of readings below each edge, with errors."""

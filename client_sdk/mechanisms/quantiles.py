@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from client_sdk.errors import PlanError
 from client_sdk.mechanisms import Answer, Entropy, Value, Vector
 from client_sdk.mechanisms.categories import CategoricalMechanism
+from client_sdk.mechanisms.coded import Coded
 from client_sdk.mechanisms.distribution import Distribution, QuantileEstimate, quantile_label, quantiles_of
 from client_sdk.mechanisms.histogram import Histogram, histogram_choice
 from client_sdk.mechanisms.parameters import as_decimal
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from client_sdk.accounting.loss import PrivacyLoss
-
 
 @dataclass(frozen=True)
-class Quantiles:
+class Quantiles(Coded[CategoricalMechanism | SquareWave]):
     """A number -> one report about its bin; a total -> quantiles. PlanError for parameters that cannot work.
 
     edges, epsilon, mechanism, optional: as for `Histogram`; `auto` is turned into a word by `quantiles_choice`.
@@ -44,6 +43,7 @@ class Quantiles:
     quantiles: tuple[Decimal, ...] = (Decimal("0.5"), Decimal("0.9"), Decimal("0.99"))
     optional: bool = False
     histogram: Histogram = field(init=False, repr=False, compare=False)
+    inner: CategoricalMechanism | SquareWave = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         quantiles = tuple(as_decimal("quantiles", share) for share in self.quantiles)
@@ -55,30 +55,11 @@ class Quantiles:
         if problems:
             raise PlanError(problems)
         derived = {
-            "edges": histogram.edges, "epsilon": histogram.epsilon, "quantiles": quantiles, "histogram": histogram
+            "edges": histogram.edges, "epsilon": histogram.epsilon, "quantiles": quantiles, "histogram": histogram,
+            "inner": histogram.inner,
         }  # fmt: skip
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def inner(self) -> CategoricalMechanism | SquareWave:
-        """The mechanism that sends the bin."""
-        return self.histogram.inner
-
-    @property
-    def name(self) -> str:
-        """The plan's word for it."""
-        return self.inner.name
-
-    @property
-    def length(self) -> int:
-        """The inner mechanism's."""
-        return self.inner.length
-
-    @property
-    def bound(self) -> int:
-        """The inner mechanism's."""
-        return self.inner.bound
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -94,16 +75,6 @@ class Quantiles:
     def smoothed(self) -> bool:
         """Are the estimates read off a smoothed (and so biased) distribution?"""
         return self.histogram.smoothed
-
-    @property
-    def worst_ratio(self) -> Fraction | float:
-        """The histogram's."""
-        return self.histogram.worst_ratio
-
-    @property
-    def losses(self) -> tuple[PrivacyLoss, ...]:
-        """The inner mechanism's: an asked quantile costs nothing."""
-        return self.inner.losses
 
     def perturb(self, value: Value, entropy: Entropy) -> Vector:
         """One reading -> one report. ValueRefusedError (wrong type, not finite) before any entropy is drawn."""
@@ -122,10 +93,6 @@ class Quantiles:
     def distribution(self, total: Sequence[int], contributors: int) -> Distribution:
         """Summed cells of n reports -> the share of readings below each edge: what several versions mix."""
         return self.histogram.distribution(total, contributors)
-
-    def is_plausible(self, total: Sequence[int], contributors: int) -> bool:
-        """The inner mechanism's answer."""
-        return self.inner.is_plausible(total, contributors)
 
 
 CENTRAL: Final = Decimal("0.2"), Decimal("0.8")

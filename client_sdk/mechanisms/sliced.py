@@ -31,6 +31,7 @@ from client_sdk.errors import PlanError, RefusalReason, ValueRefusedError
 from client_sdk.mechanisms import Answer, Entropy, Value, Vector, check_total
 from client_sdk.mechanisms.categories import CategoricalMechanism
 from client_sdk.mechanisms.choice import categorical
+from client_sdk.mechanisms.coded import Coded
 from client_sdk.mechanisms.lattice import Lattice, exact_number, range_problems
 from client_sdk.mechanisms.parameters import as_decimal, epsilon_problems
 from client_sdk.mechanisms.sliced_choice import LABELS_MAX, LEVELS_MAX, WORDS, Spread
@@ -40,11 +41,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from client_sdk.accounting.loss import PrivacyLoss
-
 
 @dataclass(frozen=True)
-class SlicedNumber:
+class SlicedNumber(Coded[CategoricalMechanism]):
     """(category, number in [lower, upper]) -> one report about both. PlanError for parameters that cannot work.
 
     by: the mechanism of the metric that says the slice; its labels are the slices, its law plays no part.
@@ -80,11 +79,6 @@ class SlicedNumber:
             object.__setattr__(self, name, value)
 
     @property
-    def name(self) -> str:
-        """The plan's word for the mechanism over the pairs."""
-        return self.inner.name
-
-    @property
     def slices(self) -> tuple[str, ...]:
         """The labels of the metric that it is sliced by, in their order."""
         return self.by.labels
@@ -95,16 +89,6 @@ class SlicedNumber:
         return self.levels + 1
 
     @property
-    def length(self) -> int:
-        """One cell a pair, and one for no reading where the metric is optional."""
-        return self.inner.length
-
-    @property
-    def bound(self) -> int:
-        """Cells are bits."""
-        return self.inner.bound
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """Two rows a slice: the mean of its devices' numbers, and how many devices (with a reading) are in it."""
         return slice_rows(self.slices)
@@ -113,16 +97,6 @@ class SlicedNumber:
     def answer(self) -> Answer:
         """A ratio and a count for each slice."""
         return "slices"
-
-    @property
-    def worst_ratio(self) -> Fraction:
-        """Of the mechanism over the pairs, exact: rounding mixes its labels, and no mixture has a larger one."""
-        return self.inner.worst_ratio
-
-    @property
-    def losses(self) -> tuple[PrivacyLoss, ...]:
-        """One: that of the mechanism over all pairs."""
-        return self.inner.losses
 
     @property
     def middle(self) -> Fraction:
@@ -210,10 +184,6 @@ class SlicedNumber:
             middle=self.middle,
             width=self.lattice.width,
         )
-
-    def is_plausible(self, total: Sequence[int], contributors: int) -> bool:
-        """The answer of the mechanism over the pairs."""
-        return self.inner.is_plausible(total, contributors)
 
 
 def sliced_problems(slices: int, levels: int, *, optional: bool) -> list[str]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from client_sdk.errors import ConfigurationError
+from collector.service.on_disk import sync
 from collector.service.registrar.store import RegistrarStore
 from collector.service.settings import MachineError
 from collector.service.storage import CollectorStore
@@ -62,12 +63,12 @@ def _fill(source: Path, partial: Path, out: Path) -> None:
     """The copy under its temporary name, then under its own; what is left of the former goes."""
     try:
         _copy(source, partial, out)
-        _sync(partial)
+        sync(partial)
         _name(partial, out)
     finally:
         for left in (partial, *(partial.with_name(partial.name + end) for end in ("-journal", "-wal", "-shm"))):
             left.unlink(missing_ok=True)
-    _sync(out.parent)
+    sync(out.parent)
 
 
 @contextmanager
@@ -133,11 +134,3 @@ def _name(partial: Path, out: Path) -> None:
             partial.replace(out)
             return
         raise ConfigurationError(f"--out {out}: is there already; name a new file") from None
-
-
-def _sync(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from client_sdk.errors import ConfigurationError
-from collector.service.settings import MachineError
+from collector.service.demo.command import add_output, demo_folder, kept, signals_as_exceptions, told
 
 if TYPE_CHECKING:
     from client_sdk.plan import Plan
@@ -50,24 +47,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--data", type=Path, metavar="FILE", help="readings from a CSV file (.csv or .csv.gz); needs --plan"
     )
     parser.add_argument("--device-column", metavar="NAME", help="the CSV's device column (default: device)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="keep collector.db, registrar/, devices/, plan.toml and result.json here",
-    )
-    parser.add_argument("--format", choices=["table", "json"], default="table", help="json: one object on stdout")
-    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+    add_output(parser, "collector.db, registrar/, devices/, plan.toml and result.json")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the estimates hold, 1 when they do not; wrong input raises, the command line turns it into 2."""
-    from rich.console import Console
-
     from client_sdk.files import load_plan
     from client_sdk.plan import parse_plan
-    from collector.reports import to_json
     from collector.service.demo.fleet import builtin_plan, csv_fleet, generated_fleet
     from collector.service.demo.result import build_result
     from collector.service.demo.run import registrar_in, run_fleet, with_registrar
@@ -85,14 +72,8 @@ def run(args: argparse.Namespace) -> int:
         plan_path.write_text(plan.text, encoding="utf-8")
         fleet_run = run_fleet(plan, plan_path, fleet, args.dropout, folder, progress)
         result = build_result(plan, fleet_run, f"sqlite:///{folder / 'collector.db'}", fleet.left_out)
-        encoded = to_json(result.document)
-        (folder / "result.json").write_text(encoded, encoding="utf-8")
-    if args.format == "json":
-        sys.stdout.write(encoded)
-    else:
-        print_tables(result.document, Console())
-        sys.stdout.write(result.verdict + "\n")
-    return 0 if result.ok else 1
+        encoded = kept(result, folder)
+    return told(result, encoded, args.format, print_tables)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -121,39 +102,6 @@ def _check_size(devices: int, plan: Plan) -> None:
             f"--devices {devices} is below {needed}, the smallest roster of a plan with cohort.min_size "
             f"{plan.cohort.min_size} that expects {float(plan.cohort.dropout_fraction):.0%} to drop out"
         )
-
-
-@contextmanager
-def signals_as_exceptions() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the demo like Ctrl-C: its collector and its temporary folder go with it."""
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def demo_folder(out: Path | None) -> Iterator[Path]:
-    """An empty folder: the one that was named, or one that is gone afterwards. ConfigurationError, MachineError."""
-    if out is None:
-        with tempfile.TemporaryDirectory(prefix="ldp-demo-") as folder:
-            yield Path(folder)
-        return
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()) or str(out) == ".":
-            raise ConfigurationError(f"--out {out}: the folder is not empty; name a new one")
-    except (FileExistsError, NotADirectoryError, ValueError) as error:  # a NUL in the name is a ValueError
-        raise ConfigurationError(f"--out {out}: cannot be used ({getattr(error, 'strerror', error)})") from None
-    except OSError as error:
-        raise MachineError(f"--out {out}: cannot be used ({error.strerror})") from None
-    yield out.resolve()
 
 
 @contextmanager

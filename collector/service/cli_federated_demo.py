@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from client_sdk.errors import ConfigurationError
+from collector.service.demo.command import add_output, demo_folder, kept, signals_as_exceptions, told
 
 if TYPE_CHECKING:
     from collector.federated.averaging import Outcome
@@ -48,21 +48,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="of the generated data (1); noise has none, it is the machine's",
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR",
-        help="keep collector.db, registrar/, devices/, plan.toml, the models and result.json here",
-    )  # fmt: skip
-    parser.add_argument("--format", choices=["table", "json"], default="table", help="json: one object on stdout")
-    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
+    add_output(parser, "collector.db, registrar/, devices/, plan.toml, the models and result.json")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 for PASS, 1 for FAIL; wrong input raises, the command line turns it into 2."""
-    from rich.console import Console
-
-    from collector.reports import to_json
-    from collector.service.cli_demo import demo_folder, signals_as_exceptions
     from collector.service.federated.data import generated_world
     from collector.service.federated.lines import both_lines, demo_plan
     from collector.service.federated.result import build_result
@@ -75,14 +66,8 @@ def run(args: argparse.Namespace) -> int:
     with signals_as_exceptions(), demo_folder(args.out) as folder, _progress(args.devices, args.rounds) as progress:
         done = run_rounds(plan, lines, world, args.rounds, folder, progress.step, progress.ended)
         result = build_result(plan, lines, world, done, args.rounds)
-        encoded = to_json(result.document)
-        (folder / "result.json").write_text(encoded, encoding="utf-8")
-    if args.format == "json":
-        sys.stdout.write(encoded)
-    else:
-        print_tables(result.document, Console())
-        sys.stdout.write(result.verdict + "\n")
-    return 0 if result.ok else 1
+        encoded = kept(result, folder)
+    return told(result, encoded, args.format, print_tables)
 
 
 def _check(args: argparse.Namespace) -> None:

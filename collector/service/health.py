@@ -82,7 +82,8 @@ class Health:
 
     async def _store_answers(self) -> bool:
         try:
-            await asyncio.wait_for(self._probe(), PROBE_TIMEOUT_S)
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                await self._probe()
         except (StoreError, TimeoutError):
             return False
         return True
@@ -114,7 +115,8 @@ class Health:
                 await context.write(status)
                 said = status
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), WATCH_EVERY_S)
+                async with asyncio.timeout(WATCH_EVERY_S):
+                    await self._stopping.wait()
         last = await self._status(service)
         if last != said:
             await context.write(last)

@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from collector.service.on_disk import make_folder, sync
 from collector.service.parquet_tables import SCHEMA_FILE, DamagedExportError, ExportError, check_version
 
 LOCK_FILE: Final = ".lock"
+OWNERS: Final = 0o700
+"""Permissions of every folder."""
 
 
 @contextmanager
@@ -32,7 +35,7 @@ def told(folder: Path) -> Iterator[None]:
 def alone(folder: Path) -> Iterator[None]:
     """The only export to this folder; the system lets go of the lock however the process ends."""
     try:
-        make_folder(folder)
+        make_folder(folder, OWNERS)
     except (FileExistsError, NotADirectoryError):
         raise ExportError(folder, "is no folder; name another") from None
     _check_ours(folder)
@@ -75,21 +78,4 @@ def replace_text(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     making.replace(path)
-    sync_folder(path.parent)
-
-
-def make_folder(path: Path) -> None:
-    """For its owner, and each on the way there that is not there yet."""
-    if not path.is_dir():
-        make_folder(path.parent)
-        path.mkdir(mode=0o700, exist_ok=True)
-        sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """What was created, renamed or removed in it is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

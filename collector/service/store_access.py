@@ -89,7 +89,8 @@ class StoreAccess(Generic[AnyStore]):
 
     async def _patience(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._works.wait(), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await self._works.wait()
 
     def require_working(self) -> None:
         """Raises StoreError in an outage."""
@@ -173,7 +174,8 @@ class StoreAccess(Generic[AnyStore]):
         if self._watch is not None:
             self._watch.cancel()
         try:
-            await asyncio.wait_for(asyncio.shield(self._in_thread(self._store.close)), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._in_thread(self._store.close))
         except (TimeoutError, StorageError):
             return False
         finally:

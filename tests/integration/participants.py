@@ -232,8 +232,8 @@ async def collector(
         assert await stopped(service)
 
 
-async def until(holds: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    """Wait for a condition on the other side of the wire."""
+async def until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Wait for a condition on the other side of the wire. The machine may be busy: a long wait costs nothing."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"

@@ -10,13 +10,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collector.service.cli import main
+from tests.demos import stop_at_work
 from tests.registrar import KEY
 from tests.unit.collector.service.test_demo_parts import CSV_PLAN
 
@@ -103,32 +103,7 @@ def test_data_of_a_users_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_demo_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "collector.service", "demo", "--devices", "300"]
-    quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, preexec_fn=_heeds_interrupts, **quiet) as process:  # noqa: PLW1509
-        try:
-            deadline = time.monotonic() + 30
-            while not list(tmp_path.glob("ldp-demo-*/devices/3")) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            (folder,) = tmp_path.glob("ldp-demo-*")
-            assert _collectors(folder), "the case was reached: its collector runs"
-            process.send_signal(number)
-            assert process.wait(timeout=30) == 128 + number
-        finally:
-            process.terminate()
-    assert not _collectors(folder)
-    assert not folder.exists()
-
-
-def _heeds_interrupts() -> None:
-    """A test run that a shell began in the background ignores SIGINT, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _collectors(folder: Path) -> list[str]:
-    listing = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if f"serve --plan {folder}" in line]
+    assert "Traceback" not in stop_at_work("demo", number, tmp_path)
 
 
 def test_a_closed_stdout_is_no_traceback() -> None:

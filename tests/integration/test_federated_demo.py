@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from client_sdk.files import load_plan
 from collector.federated.averaging import State
+from tests.demos import stop_at_work
 
 PATCHED = """
 import dataclasses, sys
@@ -80,31 +79,4 @@ def test_a_broken_decoder_is_exit_1() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_demo_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "collector.service", "federated-demo"]
-    quiet: dict[str, Any] = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, preexec_fn=_heeds_interrupts, **quiet) as process:  # noqa: PLW1509
-        try:
-            deadline = time.monotonic() + 60
-            while not list(tmp_path.glob("ldp-demo-*/devices/3")) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            (folder,) = tmp_path.glob("ldp-demo-*")
-            assert _collectors(folder), "the case was reached: its collector runs"
-            process.send_signal(number)
-            assert process.wait(timeout=60) == 128 + number
-            assert process.stderr is not None
-            assert "Traceback" not in process.stderr.read()
-        finally:
-            process.terminate()
-    assert not _collectors(folder)
-    assert not folder.exists()
-
-
-def _heeds_interrupts() -> None:
-    """A test run that a shell began in the background ignores SIGINT, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _collectors(folder: Path) -> list[str]:
-    listing = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if f"serve --plan {folder}" in line]
+    assert "Traceback" not in stop_at_work("federated-demo", number, tmp_path)

@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -32,8 +31,8 @@ from client_sdk.secagg.messages import Receipt, RoundAborted
 from client_sdk.wire import plan_pb2
 from client_sdk.wire.convert import get_plan_response_from_wire
 from client_sdk.wire.methods import GET_PLAN_METHOD
-from collector.service import cli
 from collector.service.storage import CollectorStore
+from tests.commands import Run
 from tests.entropy import seeded
 from tests.integration.participants import Device, collector, two_number_plan
 from tests.integration.processes import PLAIN
@@ -41,8 +40,6 @@ from tests.registrar import KEY_HEX, NOWHERE
 from tests.unit.client_sdk.device.helpers import Clock, make_client
 from tests.unit.client_sdk.device.small_collector import SmallCollector
 from tests.unit.collector.service.stores import make_release
-
-Run = Callable[..., tuple[int, str, str]]
 
 HEAD = """
 [plan]
@@ -73,21 +70,6 @@ def numeric(name: str = "n", lower: object = 0, upper: object = 10, epsilon: str
 
 def categorical(*categories: str, name: str = "c", epsilon: str = "1") -> str:
     return f'[metrics.{name}]\nkind = "categorical"\ncategories = {json.dumps(categories)}\nepsilon = {epsilon}\n'
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command line: (exit status, stdout, stderr)."""
-
-    def _run(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = cli.main([str(argument) for argument in arguments])
-        except SystemExit as left:  # argparse's way out
-            status = int(left.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return _run
 
 
 # --- what is refused when it is configured -----------------------------------------------------------------------

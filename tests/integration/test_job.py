@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 
+from collector.reports.due import SETTLE_S
+from collector.reports.manifest import NAME
+from collector.service.job import files
 from collector.service.job.config import JobConfig
 from collector.service.job.running import run_job
 from collector.service.storage import CollectorStore
+from tests.postgres import database
 from tests.unit.collector.service.stores import DAY_S, PERIOD, make_plan, make_release
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,6 +123,56 @@ def test_uploads_go_on_while_it_runs(tmp_path: Path) -> None:
 
 def _said(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "manifest.json").read_text()))
+
+
+def test_postgresql_gives_the_same_files(tmp_path: Path) -> None:
+    """A late cohort within the grace and one after it, two plan versions; read as it is and by DuckDB."""
+    every = ("json", "csv", "html", "parquet", "privacy", "prometheus")
+    with database() as url:
+        found = {}
+        for name, db in (("sqlite", str(tmp_path / "a.db")), ("postgres", url), ("duckdb", url)):
+            if name != "duckdb":
+                fill(db)
+            engine = "duckdb" if name == "duckdb" else None
+            config = JobConfig(tmp_path / name, db, engine=engine, outputs=every)
+            assert run_job(config, NOW + SETTLE_S).failed == []
+            found[name] = {path: data for path, data in contents(config.out).items() if path != "latest.prom"}
+    assert len(found["sqlite"]) == 3 * (len(every) + 1)
+    assert found["postgres"] == found["sqlite"]
+    assert found["duckdb"] == found["sqlite"]
+    (said,) = (json.loads(data) for path, data in found["sqlite"].items() if path == "day=2026-05-28/manifest.json")
+    assert (said["final"], said["reports"], said["late"]) == (True, 50, {"rounds": 1, "reports": 20})
+
+
+def fill(db: str) -> None:
+    """The same rounds, whatever the store."""
+    store = CollectorStore.open(db)
+    for version, name, day, after in (
+        (1, "a", 0, -9),
+        (2, "b", 0, DAY_S),
+        (2, "late", 0, 2 * DAY_S + 1),
+        (1, "c", 1, 5),
+    ):
+        plan = make_plan(version, epsilon=f"{version}.0")
+        store.put_plan(plan, PERIOD)
+        start, devices = (
+            PERIOD + day * DAY_S,
+            range(30) if name in "ac" else range(len(name) * 100, len(name) * 100 + 20),
+        )
+        store.store_release(make_release(plan, name, devices, period_start=start, now=start + DAY_S + after))
+    store.close()
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """Every file, of manifests what does not name the source."""
+    found = {}
+    for path in out.rglob("*"):
+        if path.is_file() and path.name != files.LOCK:
+            data = path.read_bytes()
+            if path.name == NAME:
+                data = json.dumps({**json.loads(data), "source": None}).encode()
+            found[str(path.relative_to(out))] = data
+    return found
 
 
 def test_two_at_once(tmp_path: Path) -> None:

@@ -23,10 +23,12 @@ from client_sdk.plan import Plan, parse_plan
 from client_sdk.wire.convert import get_plan_response_to_wire
 from client_sdk.wire.messages import GetPlanRequest, GetPlanResponse
 from client_sdk.wire.methods import GET_PLAN_METHOD, GET_REPORT_METHOD, PARTICIPATE_METHOD
+from collector.service.app import CollectorService
 from collector.service.catalogue import BYTES_PER_EDGE, Catalogue, round_bytes
 from collector.service.health import CHECK, SERVING
 from tests.fleet import REGISTRAR
 from tests.integration.callers import Refused, bearer, device_client, read, reading_collector
+from tests.integration.participants import until
 from tests.integration.processes import ROOT
 from tests.unit.collector.service.stores import plan_text
 
@@ -44,13 +46,18 @@ def small_plan(members: int, *, max_wait: str = "1s", length: int = 3) -> Plan:
 PLAN = small_plan(3)
 
 
+def places(service: CollectorService) -> int:
+    """That calls hold now."""
+    return service._gate._entrance._streams._open
+
+
 @asynccontextmanager
-async def opened(channel: aio.Channel, count: int) -> AsyncIterator[list[Any]]:
-    """Streams on which nothing is said."""
+async def opened(channel: aio.Channel, count: int, service: CollectorService) -> AsyncIterator[list[Any]]:
+    """Streams on which nothing is said, and that have their places; nobody else has one."""
     calls = [channel.stream_stream(PARTICIPATE_METHOD.path)() for _ in range(count)]
     for call in calls:
         await call.wait_for_connection()
-    await asyncio.sleep(0.2)
+    await until(lambda: places(service) == count)
     try:
         yield calls
     finally:
@@ -108,14 +115,14 @@ async def test_streams_of_one_address(tmp_path: Path) -> None:
         from_elsewhere(service.address) as elsewhere,
         aio.insecure_channel(elsewhere) as flooding,
     ):
-        async with opened(flooding, 5):
+        async with opened(flooding, 5, service):
             started = time.monotonic()
             assert await read(flooding, GET_PLAN_METHOD.path, b"", []) == FULL
             assert await read(flooding, CHECK, b"", []) == FULL
             assert time.monotonic() - started < 1
             assert service.monitor.snapshot()["rejections.too_many"] == 2
             assert await delivered(await honest_cohort(tmp_path, service.address)) == [1, 1, 1]
-        await asyncio.sleep(0.2)
+        await until(lambda: places(service) == 0)
         assert isinstance(await read(flooding, GET_PLAN_METHOD.path, b"", []), bytes), "places are given back"
 
 
@@ -125,10 +132,10 @@ async def test_streams_in_total(tmp_path: Path) -> None:
         reading_collector(tmp_path, PLAN, max_streams=5, max_streams_per_address=1000) as service,
         aio.insecure_channel(service.address) as channel,
     ):
-        async with opened(channel, 5):
+        async with opened(channel, 5, service):
             assert await read(channel, GET_PLAN_METHOD.path, b"", []) == FULL
             assert await read(channel, CHECK, b"", []) == SERVING
-        await asyncio.sleep(0.2)
+        await until(lambda: places(service) == 0)
         assert isinstance(await read(channel, GET_PLAN_METHOD.path, b"", []), bytes)
 
 
@@ -286,7 +293,7 @@ async def test_a_flood_and_an_honest_cohort_beside_it(tmp_path: Path) -> None:
                     kinds += [ask(channel, "/a/b", b"", []), ask(channel, CHECK, b"", [])]
                     await asyncio.gather(*kinds, return_exceptions=True)
 
-        async with aio.insecure_channel(elsewhere) as holding, opened(holding, 39):
+        async with aio.insecure_channel(elsewhere) as holding, opened(holding, 39, service):
             flooding = [asyncio.create_task(flood(number)) for number in range(8)]
             await asyncio.sleep(0.5)
             started = time.monotonic()

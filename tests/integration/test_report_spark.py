@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,14 @@ from collector.service.engines.exported import Exported
 from collector.service.engines.on_duckdb import OnDuckdb
 from collector.service.engines.on_spark import OnSpark
 from collector.service.engines.one_device import one_device
+from collector.service.job.config import JobConfig
+from collector.service.job.running import run_job
 from collector.service.parquet_export import Asked, export
 from collector.service.storage import CollectorStore, StoredPlan
 from tests import generated_export
 from tests import hostile_sums as hostile
 from tests.spark_cluster import cluster
-from tests.unit.collector.service.stores import make_plan
+from tests.unit.collector.service.stores import DAY_S, PERIOD, make_plan, make_release
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -93,6 +96,37 @@ def test_on_this_machine(store: CollectorStore, files: Files, tmp_path: Path) ->
     assert to_json(build_report(source.plans(), source.reduced())) == to_json(build_report([], []))
     assert hostile.ledgers(source.spending(), NOW, ("lifetime",)) == hostile.ledgers(empty, NOW, ("lifetime",))
     source.close()
+
+
+def test_the_nightly_job_writes_the_same_files(tmp_path: Path) -> None:
+    """Of two days, each with a cohort that came after its grace; from an export, and from the store itself."""
+    made = CollectorStore.open(str(tmp_path / "a.db"))
+    plan, now = make_plan(), PERIOD + 9 * DAY_S
+    made.put_plan(plan, PERIOD)
+    for day in range(2):
+        start = PERIOD + day * DAY_S
+        made.store_release(make_release(plan, f"r{day}", range(40), period_start=start, now=start + DAY_S))
+        late = make_release(plan, f"late{day}", range(40, 60), period_start=start, now=start + 4 * DAY_S)
+        made.store_release(late)
+    made.look(lambda conn: export(conn, tmp_path / "exported", now, Asked()))
+    made.close()
+    outputs = ("json", "csv", "html", "parquet", "privacy", "prometheus")
+    config = JobConfig(tmp_path / "plain", str(tmp_path / "a.db"), engine="python", outputs=outputs)
+    on_spark = replace(config, engine="spark", master="local[2]")
+    wanted: dict[str, bytes] = {}
+    for one in (
+        config,
+        replace(on_spark, out=tmp_path / "of_store"),
+        replace(on_spark, out=tmp_path / "of_export", db=None, parquet=tmp_path / "exported"),
+    ):
+        assert run_job(one, now).failed == []
+        found = {
+            f"{path.parent.name}/{path.name}": path.read_bytes()
+            for path in one.out.glob("day=*/*")
+            if path.name != "manifest.json"
+        }
+        assert found == (wanted := wanted or found)
+    assert len(wanted) == 8 * len(outputs), "a folder for each day that has closed"
 
 
 def test_a_sum_that_does_not_fit_is_an_error(files: Files) -> None:

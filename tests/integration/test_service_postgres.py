@@ -84,7 +84,8 @@ async def test_the_same_reports_in_rounds_of_two_replicas_at_once_count_once(
         assert kept in ([True] * 3 + [False] * 3, [False] * 3 + [True] * 3), "one of the rounds was stored"
         lost = [each for each, is_kept in zip(ended, kept, strict=True) if not is_kept]
         assert all(isinstance(each.outcome, AlreadyCounted) or each.outcome.reason == "not_stored" for each in lost)
-        await asyncio.sleep(0.5)  # until the round that was not stored has given its seats back
+        for each in (one, two):  # the round that was not stored, too, has given its seats back
+            await until(lambda running=each: not running.service._lobby._seats)
         again = await two.upload(*devices) + await one.upload(*twins)
         assert [type(each.outcome) for each in again] == [AlreadyCounted] * 6, again
         assert one.sums() == two.sums() == [([6, 60], 3)]

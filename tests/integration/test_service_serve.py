@@ -21,7 +21,7 @@ from client_sdk.secagg.messages import AlreadyCounted, ParticipantMessage, Recei
 from client_sdk.wire.messages import GetPlanRequest
 from client_sdk.wire.methods import GET_PLAN_METHOD
 from collector.service.storage import CollectorStore
-from tests.integration.participants import Device, two_number_plan
+from tests.integration.participants import Device, two_number_plan, until
 from tests.integration.processes import PLAIN, ROOT, SERVE, Process, child_pids, command, is_alive, serving
 from tests.registrar import KEY_HEX
 
@@ -66,7 +66,7 @@ async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: sig
         await joined.wait()
         started = time.monotonic()
         running.process.send_signal(number)
-        await asyncio.sleep(0.3)
+        await stopping(running)
         late = await who_comes_late(running.address, devices[3])
         assert late is grpc.StatusCode.UNAVAILABLE
         ended = await asyncio.gather(*jobs)
@@ -78,6 +78,11 @@ async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: sig
         repeats = await asyncio.gather(*(device.upload(again.address) for device in devices))
     assert [type(one.outcome) for one in repeats[:2]] == [AlreadyCounted] * 2
     assert [type(one.outcome) for one in repeats[2:]] == [Receipt] * 2
+
+
+async def stopping(running: Process) -> None:
+    """It has heard its first signal."""
+    await until(lambda: "stopping" in running.log.read_text())
 
 
 async def who_comes_late(address: str, device: Device) -> grpc.StatusCode | None:
@@ -103,7 +108,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         ]
         await reached.wait()
         running.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.5)
+        await stopping(running)
         assert running.process.poll() is None, "the round's grace runs"
         started = time.monotonic()
         running.process.send_signal(signal.SIGTERM)

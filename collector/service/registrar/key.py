@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.identity import IdentityKey
+from collector.service.on_disk import sync
 from collector.service.settings import MachineError
 
 MAX_KEY_FILE_BYTES: Final = 4096
@@ -89,12 +90,4 @@ def write_new(path: Path, content: bytes, mode: int = 0o600) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             unfinished.unlink()
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from client_sdk import ConfigurationError, TelemetryClient
+from client_sdk import ConfigurationError, StorageError, TelemetryClient
 from client_sdk.device import period as period_module
 from client_sdk.device.storage import DeviceStore
 from tests.unit.client_sdk.device.helpers import DAY_S, DEAD, NOW, Clock, make_client, make_plan
@@ -182,6 +182,33 @@ def test_a_period_too_old_to_be_taken_is_not_even_charged(tmp_path: Path) -> Non
     client.flush()
     assert client.counters() == {"expired": 1}
     assert client.spent().lifetime_micro == 0
+
+
+# case F01
+def test_what_no_store_took_in_time_is_not_even_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    client = make_client(tmp_path / "d", clock=clock)
+    full = True
+    seal = DeviceStore.seal
+
+    def sealed(store: DeviceStore, *arguments: Any) -> Any:
+        if full:
+            raise StorageError("the disk is full")
+        return seal(store, *arguments)
+
+    monkeypatch.setattr(DeviceStore, "seal", sealed)
+    days = 9
+    for _ in range(days):
+        client.record("cold_start_ms", 1)
+        clock.now += DAY_S
+        client.flush()
+    full = False
+    client.flush()
+    taken = PLAN.max_delay_s // DAY_S
+    assert 0 < taken < days, "some are too old by now"
+    assert client.counters() == {"storage": days, "expired": days - taken, "sealed": taken}
+    assert client.spent().lifetime_micro == taken * PLAN.report_micro_epsilon
+    assert len(reports(client)) == taken
 
 
 # --- budgets -------------------------------------------------------------------------------------------
@@ -372,7 +399,7 @@ def test_the_hosts_hook_decides_when_the_thread_may_send(tmp_path: Path) -> None
     client.record("cold_start_ms", 1)
     clock.now += 2 * DAY_S
     client.record("cold_start_ms", 1)
-    assert asked.wait(5)
+    assert asked.wait(60)
     client.close()
     assert client.counters()["can_upload_failed"] >= 1
     assert not [name for name in client.counters() if name.startswith(("rpc_", "registrar_"))]

@@ -124,6 +124,16 @@ def seal(client: TelemetryClient, clock: FakeClock, periods: int = 1) -> None:
         clock.advance(DAY_S)
 
 
+def waiting(
+    folder: Path, clock: FakeClock, periods: int = 1, *, plan: Plan = DIRECT, **settings: Any
+) -> tuple[Calls, TelemetryClient]:
+    """A collector, and a client of it with so many reports that wait."""
+    collector = Calls(plan, clock=clock)
+    client = made(collector, folder, **settings)
+    seal(client, clock, periods)
+    return collector, client
+
+
 def upload(client: TelemetryClient, **more: Any) -> UploadSummary:
     return asyncio.run(client.upload(**more))
 
@@ -244,9 +254,7 @@ def test_a_report_falls_back_when_its_time_has_come(tmp_path: Path, clock: FakeC
 
 
 def test_without_permission_nothing_falls_back(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(FALLBACK, clock=clock)
-    client = made(collector, tmp_path / "d", allow_direct=False)
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock, plan=FALLBACK, allow_direct=False)
     clock.advance(4 * DAY_S)
     assert upload(client).counted == 1
     assert (collector.streams, collector.rounds) == ([], 1)
@@ -254,9 +262,7 @@ def test_without_permission_nothing_falls_back(tmp_path: Path, clock: FakeClock)
 
 
 def test_a_report_that_may_be_in_a_round_says_so_when_it_falls_back(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(FALLBACK, clock=clock)
-    client = made(collector, tmp_path / "d", max_epsilon_lifetime=ONE)
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock, plan=FALLBACK, max_epsilon_lifetime=ONE)
 
     def after_the_masked_input(step: str) -> None:
         if step == "confirm":
@@ -274,9 +280,7 @@ def test_a_report_that_may_be_in_a_round_says_so_when_it_falls_back(tmp_path: Pa
 
 
 def test_all_due_reports_leave_in_one_call_and_are_the_spools_bytes(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 3)
+    collector, client = waiting(tmp_path / "d", clock, 3)
     spooled = client.preview().waiting
     assert upload(client).as_dict() == {"counted": 3, "already_counted": 0, "waiting": 0}
     assert len(collector.streams) == 1
@@ -292,9 +296,7 @@ def test_all_due_reports_leave_in_one_call_and_are_the_spools_bytes(tmp_path: Pa
 def test_more_than_a_call_takes_leaves_in_several(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 3)
+    collector, client = waiting(tmp_path / "d", clock, 3)
     monkeypatch.setattr("client_sdk.device.direct_calls.MAX_DIRECT_REPORTS", 2)
     assert upload(client).counted == 3
     offers = [m for stream in collector.streams for m in stream if isinstance(m, DirectOffer)]
@@ -304,9 +306,7 @@ def test_more_than_a_call_takes_leaves_in_several(
 def test_each_call_asks_first_whether_the_lease_is_still_young(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 3)
+    collector, client = waiting(tmp_path / "d", clock, 3)
     monkeypatch.setattr(direct_calls, "MAX_DIRECT_REPORTS", 1)
 
     def late(message: DeliverRequest) -> bool:
@@ -326,27 +326,21 @@ def test_each_call_asks_first_whether_the_lease_is_still_young(
 def test_no_round_begins_in_a_pass_that_is_late(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collector = Calls(FALLBACK, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2, plan=FALLBACK)
     monkeypatch.setattr(direct_calls, "LEASE_S", -1.0)
     assert upload(client).waiting == 2
     assert (collector.streams, collector.rounds) == ([], 0)
 
 
 def test_direct_reports_and_rounds_share_a_pass(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(FALLBACK, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 4)
+    collector, client = waiting(tmp_path / "d", clock, 4, plan=FALLBACK)
     assert upload(client).counted == 4
     assert sorted(report.delivery for report in collector.reports) == ["direct"] * 2 + ["interactive"] * 2
     assert (len(collector.streams), collector.rounds) == (1, 2)
 
 
 def test_nothing_of_a_report_leaves_before_the_collectors_total_is_known(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
     packed = [report.report for report in client.preview().waiting]
     seen: list[tuple[int, ...]] = []
 
@@ -374,9 +368,7 @@ def hand_overs(client: TelemetryClient, column: str = "direct_hand_overs") -> tu
 
 
 def test_handed_over_is_on_the_disk_before_the_first_byte(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
     seen: list[tuple[int, ...]] = []
     collector.cut = lambda message: bool(isinstance(message, DirectPiece) and seen.append(hand_overs(client)))
     assert upload(client).counted == 2
@@ -390,9 +382,7 @@ def test_handed_over_is_on_the_disk_before_the_first_byte(tmp_path: Path, clock:
 def test_a_call_that_breaks_is_made_again_with_the_same_bytes(
     tmp_path: Path, clock: FakeClock, step: type[DeliverRequest]
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
     before = [report.report for report in client.preview().waiting]
     collector.cut = lambda message: isinstance(message, step)
     summary = upload(client)
@@ -410,9 +400,7 @@ def test_a_call_that_breaks_is_made_again_with_the_same_bytes(
 
 
 def test_a_lost_receipt_is_found_again_and_nothing_is_counted_twice(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d", max_epsilon_lifetime=2 * ONE)
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2, max_epsilon_lifetime=2 * ONE)
     collector.cut_answer = lambda message: isinstance(message, DirectReceipts)
     assert upload(client).waiting == 2
     assert len(collector.reports) == 2
@@ -432,9 +420,7 @@ def test_a_lost_receipt_is_found_again_and_nothing_is_counted_twice(tmp_path: Pa
 
 def test_resend_never_gives_up_what_may_have_left(tmp_path: Path, clock: FakeClock) -> None:
     plan = plan_of('delivery = "direct"\nresend = "never"')
-    collector = Calls(plan, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock, plan=plan)
     collector.cut = lambda message: isinstance(message, DirectSeal)
     upload(client)
     collector.cut = lambda message: False
@@ -445,9 +431,7 @@ def test_resend_never_gives_up_what_may_have_left(tmp_path: Path, clock: FakeClo
 
 
 def test_a_failure_backs_off_and_expires_like_any_other(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock)
     collector.reachable = False
     for attempt in range(3):
         assert upload(client).failed == {"rpc_unavailable": 1}
@@ -470,9 +454,7 @@ def test_a_failure_backs_off_and_expires_like_any_other(tmp_path: Path, clock: F
 def test_a_refusal_of_one_report_is_counted_by_its_reason_and_backs_off(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, word: str, reason: str, lasts: bool
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
 
     def refused(message: DeliverResponse) -> DeliverResponse:
         if not isinstance(message, DirectReceipts):
@@ -504,9 +486,7 @@ def test_an_unknown_plan_has_a_fetched_one_asked_for_again(tmp_path: Path, clock
 def test_a_call_that_crawls_ends_as_one_although_each_piece_is_quick_enough(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 6)
+    collector, client = waiting(tmp_path / "d", clock, 6)
     monkeypatch.setattr(direct_module, "STEP_ALLOWANCE_S", 0.5)
     collector.piece_s = 0.2
     assert upload(client).failed == {"timeout": 6}
@@ -518,9 +498,7 @@ def test_a_call_that_crawls_ends_as_one_although_each_piece_is_quick_enough(
 def test_the_reports_of_a_call_have_the_time_that_a_collector_gives_their_bytes(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 3)
+    _, client = waiting(tmp_path / "d", clock, 3)
     total = sum(len(report.report) for report in client.preview().waiting)
     given: list[float | None] = []
     timeout = asyncio.timeout
@@ -542,9 +520,7 @@ def test_a_failed_call_is_one_transaction_however_many_reports_it_had(
     monkeypatch.setattr(store_base, "transaction", counted)
     taken: list[int] = []
     for periods in (1, 4):
-        collector = Calls(DIRECT, clock=clock)
-        client = made(collector, tmp_path / str(periods))
-        seal(client, clock, periods)
+        collector, client = waiting(tmp_path / str(periods), clock, periods)
         collector.cut = lambda message: True
         begun.clear()
         assert upload(client).failed == {"rpc_unavailable": periods}
@@ -557,9 +533,7 @@ def test_a_failed_call_is_one_transaction_however_many_reports_it_had(
 def test_a_collector_out_of_reach_holds_everything_back_until_one_draw_whatever_the_others_are(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 3)
+    collector, client = waiting(tmp_path / "d", clock, 3)
     collector.cut = lambda message: True
     draws = iter([3.0, 1.0, 9.0])
     monkeypatch.setattr(booking, "uniform", lambda below, entropy: next(draws))
@@ -584,9 +558,7 @@ def test_a_collector_out_of_reach_holds_everything_back_until_one_draw_whatever_
 def test_a_standing_that_cannot_be_ends_the_call_before_anything_leaves(
     tmp_path: Path, clock: FakeClock, answers: DeliverResponse
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
     collector.told = lambda message: answers if isinstance(message, DirectStanding) else message
     summary = upload(client)
     assert (summary.counted, summary.waiting) == (0, 2)
@@ -596,9 +568,7 @@ def test_a_standing_that_cannot_be_ends_the_call_before_anything_leaves(
 
 
 def test_what_was_not_sent_cannot_be_counted_and_what_was_sent_is_not_wanted(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
 
     def lie(message: DeliverResponse) -> DeliverResponse:
         if isinstance(message, DirectStanding):
@@ -614,9 +584,7 @@ def test_what_was_not_sent_cannot_be_counted_and_what_was_sent_is_not_wanted(tmp
 
 
 def test_silence_ends_the_call(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock)
     collector.told = lambda message: None
     assert upload(client).failed == {"left_out_of_order": 1}
     assert hand_overs(client) == (0,)
@@ -628,9 +596,7 @@ def test_silence_ends_the_call(tmp_path: Path, clock: FakeClock) -> None:
 def test_a_restored_backup_is_caught_before_a_report_leaves(
     tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock)
     shutil.copytree(tmp_path / "d", tmp_path / "backup")
     seal(client, clock)
     assert upload(client).counted == 2
@@ -666,9 +632,7 @@ def test_a_restored_backup_is_caught_before_a_report_leaves(
 def test_the_total_of_an_identity_that_is_left_meanwhile_damages_nothing(
     tmp_path: Path, clock: FakeClock, delivery: str
 ) -> None:
-    collector = Calls(plan_of(delivery), clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock, plan=plan_of(delivery))
     assert upload(client).counted == 1
     seal(client, clock)
 
@@ -686,9 +650,7 @@ def test_the_total_of_an_identity_that_is_left_meanwhile_damages_nothing(
 
 
 def test_withdrawn_consent_stops_a_call_on_its_way(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
 
     def withdraw(message: DeliverRequest) -> bool:
         if isinstance(message, DirectPiece):
@@ -703,9 +665,7 @@ def test_withdrawn_consent_stops_a_call_on_its_way(tmp_path: Path, clock: FakeCl
 
 
 def test_what_left_the_spool_meanwhile_is_not_sent(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock, 2)
+    collector, client = waiting(tmp_path / "d", clock, 2)
 
     def given_up(message: DeliverResponse) -> bool:
         if isinstance(message, DirectStanding):
@@ -721,9 +681,7 @@ def test_what_left_the_spool_meanwhile_is_not_sent(tmp_path: Path, clock: FakeCl
 
 
 def test_an_opted_out_identity_is_refused_for_good(tmp_path: Path, clock: FakeClock) -> None:
-    collector = Calls(DIRECT, clock=clock)
-    client = made(collector, tmp_path / "d")
-    seal(client, clock)
+    collector, client = waiting(tmp_path / "d", clock)
     device_id = client.device_id
     assert device_id is not None
     collector.forgotten.add(device_id)

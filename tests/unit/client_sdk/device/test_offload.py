@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,15 +95,26 @@ async def test_a_store_locked_before_any_step_holds_up_the_upload_not_the_loop(t
         assert [s.counted for s in summaries if isinstance(s, UploadSummary)] == [1] * 5, "nothing timed out"
 
 
-async def test_a_cancelled_upload_leaves_no_transaction_and_no_lease_behind(tmp_path: Path) -> None:
+async def test_a_cancelled_upload_leaves_no_transaction_and_no_lease_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = make_client(tmp_path / "d", clock=time.time)
     client.flush(seal=True)
     store = DeviceStore(str(tmp_path / "d"), busy_timeout_s=20)
     client._engine.access.store().busy_timeout_s = 20
     await client.upload()  # so that all imports are done
+    begun, is_locked, begin_run = threading.Event(), threading.Event(), DeviceStore.begin_run
+
+    def begin(self: DeviceStore, *arguments: Any, **more: Any) -> Any:
+        begun.set()
+        assert is_locked.wait(60)
+        return begin_run(self, *arguments, **more)
+
+    monkeypatch.setattr(DeviceStore, "begin_run", begin)
+    upload = asyncio.create_task(client.upload())
+    assert await asyncio.to_thread(begun.wait, 60)
     with locked(tmp_path / "d"):
-        upload = asyncio.create_task(client.upload())
-        await asyncio.sleep(0.1)
+        is_locked.set()
         for _ in range(3):  # asked again and again: it ends once, when the transaction has
             upload.cancel()
             await asyncio.sleep(0.05)

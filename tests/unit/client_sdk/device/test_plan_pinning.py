@@ -103,7 +103,7 @@ def test_flush_waits_for_the_plan_and_says_when_there_is_none(tmp_path: Path, mo
         assert counters["no_plan"] == 1
         assert "sealed" not in counters
         assert "period_sealed" not in counters, "the period that the plan began goes on"
-        assert client.flush(timeout_s=5)
+        assert client.flush(timeout_s=60)
     with fetching(tmp_path / "e", late, plan_hash=bytes(32), **settings) as client:
         assert soon(lambda: refused(client, RefusalReason.PLAN_NOT_PINNED) == 1), "the thread has asked by itself"
         started = time.monotonic()

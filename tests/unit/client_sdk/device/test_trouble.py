@@ -127,7 +127,7 @@ async def test_children_of_a_host_that_has_delivered(tmp_path: Path) -> None:
         clock.now += PLAN.period_s
         client.flush(timeout_s=0.0)
         for _ in range(3):
-            assert await asyncio.to_thread(forked, lambda: _record_and_close(client), 15) == 0
+            assert await asyncio.to_thread(forked, lambda: _record_and_close(client)) == 0
         context = multiprocessing.get_context("fork")
         children = [context.Process(target=_record_and_close, args=(client,)) for _ in range(3)]
         for child in children:

@@ -183,9 +183,9 @@ def test_an_estimate_takes_well_under_a_second() -> None:
     for places in (20, 200):
         mech = mechanism(places)
         total = (100_000 * (hump(places) @ mech.table())).astype(int).tolist()
-        start = time.perf_counter()
+        start = time.process_time()
         mech.estimate(total, sum(total))
-        assert time.perf_counter() - start < 2.0, "an order of magnitude above what an idle machine takes"
+        assert time.process_time() - start < 2.0, "an order of magnitude above what an idle machine takes"
 
 
 def test_p_and_q_are_the_shipped_integers() -> None:

@@ -127,8 +127,8 @@ def test_nor_over_what_comes_meanwhile(
 
 def test_the_copy_is_synced_before_it_has_its_name(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    sync, name = backup._sync, backup._name
-    monkeypatch.setattr(backup, "_sync", lambda it: (order.append(f"sync {it.name[:4]}"), sync(it)))
+    sync, name = backup.sync, backup._name
+    monkeypatch.setattr(backup, "sync", lambda it: (order.append(f"sync {it.name[:4]}"), sync(it)))
     monkeypatch.setattr(backup, "_name", lambda *them: (order.append("name"), name(*them)))
     back_up(str(path), tmp_path / "copy.db")
     assert order == ["sync copy", "name", f"sync {tmp_path.name[:4]}"]

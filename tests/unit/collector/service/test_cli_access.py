@@ -5,28 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from collector.service import cli
 from collector.service.storage import CollectorStore
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def _run(*arguments: object) -> tuple[int, str, str]:
-        try:
-            status = cli.main([str(a) for a in arguments])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return _run
+from tests.commands import Run
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,29 +24,12 @@ from collector.reports import shown
 from collector.service import cli, report_tables
 from collector.service.registrar.folder import RegistrarFolder
 from collector.service.storage import CollectorStore
+from tests.commands import Run
 from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, device, make_plan, make_release, plan_text
 
 ROOT = Path(__file__).resolve().parents[4]
 NAMES = ["a,b", 'say "hi"', "=2+5", "+7", "-7", "@x", "'quoted'"]
 """Those of the case that a plan takes as labels; for the others see `test_names_that_no_report_can_hold`."""
-
-Ran = tuple[int, str, str]
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command in this process: (exit status, stdout, stderr)."""
-
-    def _run(*arguments: object) -> Ran:
-        try:
-            status = cli.main([str(a) for a in arguments])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return _run
 
 
 @pytest.fixture

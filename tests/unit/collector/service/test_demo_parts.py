@@ -20,8 +20,8 @@ from client_sdk.mechanisms import Value
 from client_sdk.plan import Plan, Registrar, parse_plan
 from collector.release import ReleasedSum
 from collector.reports import build_report
-from collector.service import cli_demo
 from collector.service.demo import result, run, show
+from collector.service.demo.command import demo_folder
 from collector.service.demo.fleet import Readings, builtin_plan, csv_fleet, generated_fleet
 from collector.service.demo.run import DROP_STEPS, DeviceRun, cohort_batches, drop_schedule, true_values
 from collector.service.settings import MachineError
@@ -367,8 +367,8 @@ def test_a_folder_that_may_not_be_used_is_the_machines(tmp_path: Path, monkeypat
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"--out .*file"), cli_demo.demo_folder(tmp_path / "file"):
+    with pytest.raises(ConfigurationError, match=r"--out .*file"), demo_folder(tmp_path / "file"):
         pass
     monkeypatch.setattr(Path, "mkdir", denied)
-    with pytest.raises(MachineError, match=r"--out .*Permission denied"), cli_demo.demo_folder(tmp_path / "out"):
+    with pytest.raises(MachineError, match=r"--out .*Permission denied"), demo_folder(tmp_path / "out"):
         pass

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -180,7 +181,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, place: object, name: str, number: 
     monkeypatch.setattr(place, name, call)
 
 
-@pytest.mark.parametrize("name", ["_digest", "sync_folder", "_write_batches", "replace_text", "_sweep"])
+@pytest.mark.parametrize("name", ["_digest", "sync", "_write_batches", "replace_text", "_sweep"])
 @pytest.mark.parametrize("number", [0, 1, 5])
 def test_a_crash_anywhere_leaves_the_export_before_as_it_was_and_the_next_run_finds_what_was_done(
     store: CollectorStore, tmp_path: Path, name: str, number: int, monkeypatch: pytest.MonkeyPatch
@@ -295,9 +296,39 @@ def test_a_manifest_leads_nowhere_else(store: CollectorStore, tmp_path: Path) ->
         path.write_text(good.replace(part, bad))
         with pytest.raises(DamagedExportError, match="damaged"):
             read_manifest(tmp_path / "out")
-    path.write_text(good[: len(good) // 2])
-    with pytest.raises(DamagedExportError, match="cannot be read"):
-        read_manifest(tmp_path / "out")
+    for bad in (good[: len(good) // 2], "[" * 100_000):
+        path.write_text(bad)
+        with pytest.raises(DamagedExportError, match="cannot be read"):
+            read_manifest(tmp_path / "out")
+
+
+def swapped(found: Any) -> None:
+    found["tables"]["released_sums"] = found["tables"]["rounds"]
+
+
+def twice(found: Any) -> None:
+    found["tables"]["released_sums"] *= 2
+
+
+def test_a_manifest_that_says_what_cannot_be_is_damaged(store: CollectorStore, tmp_path: Path) -> None:
+    """A file that is named twice would count twice."""
+    run(store, tmp_path / "out")
+    path = tmp_path / "out" / MANIFEST_FILE
+    good = path.read_text()
+    changes: list[Callable[[Any], Any]] = [
+        swapped, twice,
+        lambda found: found.update(since="2026-01-01"),
+        lambda found: found.update(until=1.5),
+        lambda found: found.update(exported_at=10**20),
+        lambda found: found["tables"]["rounds"][0].update(day=5),
+        lambda found: found["tables"]["rounds"][0].update(day="yesterday"),
+    ]  # fmt: skip
+    for change in changes:
+        found = json.loads(good)
+        change(found)
+        path.write_text(json.dumps(found))
+        with pytest.raises(DamagedExportError, match="is damaged"):
+            read_manifest(tmp_path / "out")
 
 
 def test_a_file_that_is_missing_or_cut_is_named(store: CollectorStore, tmp_path: Path) -> None:

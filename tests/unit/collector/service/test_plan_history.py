@@ -10,8 +10,8 @@ import pytest
 
 from client_sdk.errors import PlanError
 from client_sdk.plan import Plan, parse_plan
-from collector.service import cli
 from collector.service.storage import CollectorStore
+from tests.commands import Run
 from tests.unit.collector.service.stores import NOW, plan_text
 
 FIRST = ("wifi", "cellular", "offline")
@@ -85,34 +85,26 @@ def test_a_histograms_bins_too(store: CollectorStore) -> None:
     store.put_plan(parse_plan(listed + renamed), NOW)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    try:
-        status = cli.main([str(a) for a in arguments])
-    except SystemExit as end:
-        status = int(end.code or 0)
-    return status, *capsys.readouterr()
-
-
-def test_plan_diff(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plan_diff(run: Run, tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.toml" for name in ("old", "forgot", "said")]
     for path, text in zip(paths, (text_of(1), text_of(2, LATER), text_of(2, LATER, ("wifi",))), strict=True):
         path.write_text(text)
     old, forgot, said = paths
-    status, out, err = run(capsys, "plan", "diff", old, forgot)
+    status, out, err = run("plan", "diff", old, forgot)
     assert (status, err) == (1, "")
     assert 'breaks: metrics.network.removed: must list "wifi"' in out
-    status, out, err = run(capsys, "plan", "diff", old, said)
+    status, out, err = run("plan", "diff", old, said)
     assert (status, err) == (0, "")
     assert "nothing breaks" in out
     assert "days until it is used up" in out
-    status, out, _ = run(capsys, "plan", "diff", old, said, "--format", "json")
+    status, out, _ = run("plan", "diff", old, said, "--format", "json")
     document = json.loads(out)
     assert (status, document["breaks"], document["prices"][0]) == (
         0, [], {"what": "report", "old": "2", "new": "2"},
     )  # fmt: skip
-    assert json.loads(run(capsys, "plan", "diff", old, forgot, "--format", "json")[1])["breaks"]
+    assert json.loads(run("plan", "diff", old, forgot, "--format", "json")[1])["breaks"]
     (tmp_path / "bad.toml").write_text("[plan]")
     for wrong in ([old, tmp_path / "none.toml"], [tmp_path / "bad.toml", old], [old]):
-        status, out, err = run(capsys, "plan", "diff", *wrong)
+        status, out, err = run("plan", "diff", *wrong)
         assert (status, out) == (2, "")
         assert err.startswith(("ldp-collector plan: ", "usage: ", "ldp-collector"))

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from client_sdk.wire.messages import GetPrivacyRequest, GetReportRequest
 from client_sdk.wire.methods import GET_PRIVACY_METHOD, Method
 from collector.reports.cohorts import RoundsOfPeriod, cohort_counts
 from collector.reports.windows import Window
-from collector.service import cli, documents
+from collector.service import documents
 from collector.service.output import output
 from collector.service.remote import Remote
 from collector.service.report_answers import MOST_POINTS, RemoteAnswers
@@ -30,26 +30,10 @@ from collector.service.report_windows import Question, Zone, finest, from_collec
 from collector.service.settings import MachineError
 from collector.service.storage import CollectorStore, RoundRecord
 from collector.service.storage_rows import DIRECT, Release
+from tests.commands import Run
 from tests.unit.collector.service.stores import DAY_S, NOW, PERIOD, make_plan, make_release
 
-Ran = tuple[int, str, str]
-Run = Callable[..., Ran]
 EVERYTHING = Question(None, None, None, 0)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command in this process: (exit status, stdout, stderr)."""
-
-    def _run(*arguments: object) -> Ran:
-        try:
-            status = cli.main([str(a) for a in arguments])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return _run
 
 
 @pytest.fixture

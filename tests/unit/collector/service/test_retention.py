@@ -282,7 +282,7 @@ async def test_the_service_tidies_piece_by_piece_and_counts(
         for piece in pieces(this, now, keep):
             order.append("piece")
             loop.call_soon_threadsafe(begun.set)
-            assert asked.wait(10)  # by then the question queues, behind this piece
+            assert asked.wait(60)  # by then the question queues, behind this piece
             yield piece
 
     def question(this: CollectorStore) -> tuple[int, int]:

@@ -44,13 +44,21 @@ def writer_lock(path: Path) -> sqlite3.Connection:
 
 # case F03
 def test_a_short_lock_is_waited_for(store: CollectorStore, path: Path) -> None:
-    lock = writer_lock(path)
-    timer = threading.Timer(0.5, lock.execute, ["COMMIT"])
-    timer.start()
-    started = time.monotonic()
+    lock, asked, order = writer_lock(path), threading.Event(), list[str]()
+
+    def let_go() -> None:
+        assert asked.wait(60)
+        time.sleep(0.5)
+        order.append("free")
+        lock.execute("COMMIT")
+
+    holder = threading.Thread(target=let_go)
+    holder.start()
+    asked.set()
     store.store_release(make_release(make_plan()))
-    assert time.monotonic() - started >= 0.4, "the lock was there"
-    timer.join()
+    order.append("stored")
+    holder.join()
+    assert order == ["free", "stored"], "the lock was there"
     lock.close()
 
 

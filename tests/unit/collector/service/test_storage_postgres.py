@@ -319,7 +319,7 @@ def test_a_deadlock_is_tried_again(store: CollectorStore, url: str) -> None:
             mine = {"device": device(n)}
             conn.execute(text("UPDATE device_totals SET reports = reports + 1 WHERE device = :device"), mine)
             if n == first and tries.count(first) == 1:
-                met.wait(10)
+                met.wait(60)
 
     other = CollectorStore.open(url)
     thread = threading.Thread(target=other._write, args=(work, 1, 0))
@@ -345,7 +345,7 @@ def test_who_opts_out_waits_for_rounds_that_are_being_stored_and_no_longer(store
         thread = threading.Thread(target=forget)
         thread.start()
         assert not done.wait(0.3), "a release holds it up"
-    assert done.wait(10)
+    assert done.wait(60)
     thread.join(10)
     assert store.device_totals(device(1)) == (0, 0)
     assert {row[0] for row in query(url, "SELECT device FROM spends")} == {device(0), device(2)}
@@ -459,7 +459,7 @@ def test_a_wrong_password_is_said_and_not_shown(own_server: postgres.Server, cap
     rules.write_text("host all guarded 127.0.0.1/32 scram-sha-256\n" + before)
     own_server.execute("SELECT pg_reload_conf()")
     caplog.set_level(logging.DEBUG)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         error = problem_of(at(url, user="guarded", password=SECRET), read_only=True)
         if error.problem is StoreProblem.NOT_ALLOWED or time.monotonic() > deadline:
@@ -551,7 +551,7 @@ def test_too_many_clients_is_an_outage_that_passes(own_server: postgres.Server) 
     own_server.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 1")
     with closing(psycopg.connect(url.replace("+psycopg", ""))):
         assert problem_of(at(url, user="plain")).problem is StoreProblem.UNREACHABLE
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             CollectorStore.open(at(url, user="plain")).close()
