@@ -12,6 +12,7 @@ Source: Yin et al., "Byzantine-Robust Distributed Learning" (ICML 2018), for the
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ from collector.combination import is_count, metric_estimate
 
 if TYPE_CHECKING:
     from client_sdk.plan import Metric
-    from collector.combination import Combined
+    from collector.combination import Combined, Pool
     from collector.release import ReleasedSum
 
 FEWEST: Final = 3
@@ -38,9 +39,11 @@ def cohorts_of(rows: Sequence[ReleasedSum]) -> list[ReleasedSum]:
 
 
 def median_of_cohorts(
-    rows: Sequence[ReleasedSum], metrics: Mapping[bytes, Metric], combined: Combined
+    rows: Sequence[ReleasedSum], metrics: Mapping[bytes, Metric], pools: Sequence[Pool], combined: Combined
 ) -> list[float | None]:
-    """One per row of `combined`, which these sums came to; counts are of all its contributors."""
+    """One per row of `combined`, which these pools of these sums came to; counts are of all contributors of the plan
+    versions that know the row, as the estimate's are.
+    """
     cohorts = cohorts_of(rows)
     decoded = sum(len(metrics[row.plan_hash].mechanism.labels) for row in cohorts)
     if len(cohorts) < FEWEST or decoded > MOST_NUMBERS:
@@ -52,10 +55,13 @@ def median_of_cohorts(
         for place, (label, value) in enumerate(zip(metric.mechanism.labels, values, strict=True)):
             if value is not None and label in found:
                 found[label].append((value / n if is_count(combined.answer, place) else value, n))
-    medians = (_median(found[label]) for label in combined.labels)
+    knowing: Counter[str] = Counter()
+    for pool in pools:
+        knowing.update(dict.fromkeys(pool.metric.mechanism.labels, pool.contributors))
+    medians = [(label, _median(found[label])) for label in combined.labels]
     return [
-        median if median is None or not is_count(combined.answer, place) else median * combined.estimate.contributors
-        for place, median in enumerate(medians)
+        median if median is None or not is_count(combined.answer, place) else median * knowing[label]
+        for place, (label, median) in enumerate(medians)
     ]
 
 

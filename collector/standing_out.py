@@ -8,17 +8,19 @@ Hoeffding's.
 
 Rules of this file: where no cohort is false, the chance that any is named is at most `rate` for a metric, over all its
 cohorts, rows and periods together (Bonferroni); a test is skipped where it could name nobody. What stands out most is
-taken away before the others are looked at again, so that it does not make honest ones look odd.
+taken away before the others are looked at again, so that it does not make honest ones look odd. Which does is told by
+logarithms: far off, many a chance is 0.0 in floats. A cohort whose bits are fewer than none or more than its reports
+holds a sum that no reports give: it is named first, by itself. The first look at a period decides whether any of its
+cohorts is named, so that to stop looking again (MOST_LOOKED_AT) names fewer, and raises no rate.
 What it does not do: say why. A cohort stands out for false reports, and for honest ones where cohorts are not drawn
 alike (a new release reaches one region first). Direct reports are in no cohort. Quantiles and vectors have no test.
-Sources: Hoeffding 1963, sections 2 and 6; Chvatal 1979 for hypergeometric tails.
+The chances themselves: `cohort_tails`.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -30,6 +32,7 @@ from client_sdk.mechanisms.histogram import Histogram
 from client_sdk.mechanisms.laplace import Laplace
 from client_sdk.mechanisms.numeric import NumericMechanism
 from client_sdk.mechanisms.sliced import SlicedNumber
+from collector.cohort_tails import HYPERGEOMETRIC, Floats, Tail, hoeffding, laplace
 
 if TYPE_CHECKING:
     from client_sdk.plan import Metric
@@ -41,10 +44,11 @@ RATE: Final = 0.01
 MOST_ROWS: Final = 4096
 """Of a metric that is tested."""
 
+MOST_LOOKED_AT: Final = 30_000_000
+"""Cells of a metric, over all looks: so many looks at most that each period's are within its part of them."""
+
 _COULD_BE: Final = 2.0
 """Standard errors from the others at which a tail is worth adding up: nearer, no test names anybody."""
-
-_TILTS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,6 @@ class Verdict:
     found: tuple[StandingOut, ...]
 
 
-Tail = Callable[[float, int, float, int], float]
-"""(total of the cohort, its reports, total of all, their reports) -> how likely it is to lie as far off, at most."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Cohort:
     """totals: by row, of what its reports hold."""
@@ -83,7 +83,7 @@ class _Cohort:
     round_id: str
     period_start: int
     reports: int
-    totals: NDArray[np.float64]
+    totals: Floats
 
 
 def standing_out(rows: Sequence[ReleasedSum], metrics: Mapping[bytes, Metric], rate: float = RATE) -> Verdict:
@@ -106,7 +106,7 @@ def standing_out(rows: Sequence[ReleasedSum], metrics: Mapping[bytes, Metric], r
     return Verdict(sum(map(len, groups.values())), tests, tuple(found))
 
 
-def tested_totals(metric: Metric, row: ReleasedSum) -> NDArray[np.float64] | None:
+def tested_totals(metric: Metric, row: ReleasedSum) -> Floats | None:
     """By row what is compared, None for a metric that has no test."""
     mechanism = metric.mechanism
     if mechanism.answer in ("counts", "slices"):  # of a sliced number who supports a pair
@@ -123,14 +123,23 @@ def tested_totals(metric: Metric, row: ReleasedSum) -> NDArray[np.float64] | Non
 
 def _of_period(cohorts: list[_Cohort], tail: Tail, tests: int, rate: float) -> list[StandingOut]:
     """Of two that differ nobody can tell which one is false: both are named."""
-    found, left = [], sorted(cohorts, key=lambda one: one.round_id)
+    left = sorted(cohorts, key=lambda one: one.round_id)
     table, sizes = np.array([one.totals for one in left]), np.array([one.reports for one in left])
-    while len(left) > 1:
-        place, row, p = _least(table, sizes, tail)
+    found: list[StandingOut] = []
+    if tail.bits and (wrong := (table < 0) | (table > sizes[:, None])).any():
+        found = _impossible(left, table, sizes, wrong)
+        kept = np.flatnonzero(~wrong.any(axis=1)).tolist()
+        left, table, sizes = [left[place] for place in kept], table[kept], sizes[kept]
+    for _ in range(max(1, MOST_LOOKED_AT // tests)):
+        if len(left) < 2 or (least := _least(table, sizes, tail)) is None:
+            break
+        place, row = least
+        of_all, among = float(table[:, row].sum()), int(sizes.sum())
+        p = tail.p(float(table[place, row]), int(sizes[place]), of_all, among)
         if p * tests > rate:
             break
-        for named in left if len(left) == 2 else [left[place]]:
-            found.append(_named(named, row, left, min(1.0, p * tests)))
+        for at in range(2) if len(left) == 2 else [place]:
+            found.append(_named(left[at], row, of_all, among, min(1.0, p * tests)))
         if len(left) == 2:
             break
         del left[place]
@@ -138,14 +147,23 @@ def _of_period(cohorts: list[_Cohort], tail: Tail, tests: int, rate: float) -> l
     return found
 
 
-def _named(one: _Cohort, row: int, left: Sequence[_Cohort], p: float) -> StandingOut:
-    others = [other for other in left if other is not one]
-    rest = float(sum(other.totals[row] for other in others)) / sum(other.reports for other in others)
-    return StandingOut(one.round_id, one.period_start, row, float(one.totals[row]) / one.reports, rest, p)
+def _impossible(
+    cohorts: Sequence[_Cohort], table: Floats, sizes: NDArray[np.int64], wrong: NDArray[np.bool_]
+) -> list[StandingOut]:
+    """Those with fewer bits than none, or more than reports. wrong: where, shape as `table`."""
+    totals, among = table.sum(axis=0), int(sizes.sum())
+    places, rows = np.flatnonzero(wrong.any(axis=1)).tolist(), wrong.argmax(axis=1).tolist()
+    return [_named(cohorts[place], rows[place], float(totals[rows[place]]), among, 0.0) for place in places]
 
 
-def _least(table: NDArray[np.float64], sizes: NDArray[np.int64], tail: Tail) -> tuple[int, int, float]:
-    """(cohort, row, how likely that is) where a cohort is least like all of them together.
+def _named(one: _Cohort, row: int, of_all: float, among: int, p: float) -> StandingOut:
+    total = float(one.totals[row])
+    rest = (of_all - total) / (among - one.reports)
+    return StandingOut(one.round_id, one.period_start, row, total / one.reports, rest, p)
+
+
+def _least(table: Floats, sizes: NDArray[np.int64], tail: Tail) -> tuple[int, int] | None:
+    """(cohort, row) where a cohort is least like all of them together; None where every one is like them.
 
     table: totals, shape (cohorts, rows). sizes: reports of each cohort.
     """
@@ -156,80 +174,21 @@ def _least(table: NDArray[np.float64], sizes: NDArray[np.int64], tail: Tail) -> 
     # The bits' deviation; that of other reports is larger, and their bounds lie above it.
     share = np.clip(totals / reports, 0.0, 1.0)
     off /= np.sqrt(sizes * (1.0 - of_all))[:, None]
-    worth = np.argwhere(off >= _COULD_BE * np.sqrt(share * (1.0 - share))).tolist()
-    tails = [(tail(float(table[i, j]), int(sizes[i]), float(totals[j]), reports), i, j) for i, j in worth]
-    p, place, row = min(tails, default=(1.0, 0, 0))
-    return place, row, p
-
-
-# --- tails ------------------------------------------------------------------------------------------
+    places, rows = np.nonzero(off >= _COULD_BE * np.sqrt(share * (1.0 - share)))
+    if not len(places):
+        return None
+    least = int(tail.logs(table[places, rows], sizes[places].astype(np.float64), totals[rows], reports).argmin())
+    return int(places[least]), int(rows[least])
 
 
 def _tail(metric: Metric) -> Tail:
     mechanism = metric.mechanism
     if mechanism.answer != "mean":
-        return hypergeometric_tail
+        return HYPERGEOMETRIC
     numeric = cast("NumericMechanism", mechanism)
     lowest, highest = numeric.law.lowest, numeric.law.highest
     if (lowest, highest) == (0, 1):
-        return hypergeometric_tail
+        return HYPERGEOMETRIC
     if isinstance(numeric, Laplace):
-        scale, steps = float(numeric.scale), numeric.law.steps
-        return lambda total, reports, of_all, all_reports: laplace_tail(
-            total - of_all * reports / all_reports, reports, all_reports, steps, scale
-        )
-    return lambda total, reports, of_all, all_reports: hoeffding_tail(
-        total - of_all * reports / all_reports, reports, all_reports, float(highest - lowest)
-    )
-
-
-def hypergeometric_tail(total: float, reports: int, of_all: float, all_reports: int) -> float:
-    """Twice the smaller tail of `total` among `reports` drawn out of `all_reports`, `of_all` of them set; exact."""
-    drawn, ones, among = int(total), int(of_all), all_reports
-    low, high = max(0, reports - (among - ones)), min(reports, ones)
-    mass = math.exp(_log_choose(ones, drawn) + _log_choose(among - ones, reports - drawn) - _log_choose(among, reports))
-    tails = []
-    for step in (1, -1):
-        tail, term, at = mass, mass, drawn
-        while low <= at + step <= high and term > 1e-17 * tail:
-            up, down = (at, at + 1) if step > 0 else (at - 1, at)
-            ratio = (ones - up) * (reports - up) / (down * (among - ones - reports + down))
-            term *= ratio if step > 0 else 1.0 / ratio
-            at += step
-            tail += term
-        tails.append(tail)
-    return min(1.0, 2.0 * min(tails) * (1.0 + 1e-9))
-
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-
-
-def hoeffding_tail(distance: float, reports: int, all_reports: int, width: float) -> float:
-    """Both tails of a sum of `reports` out of `all_reports` numbers within `width`; distance: from its mean."""
-    fewer = min(reports, all_reports - reports)
-    return min(1.0, 2.0 * math.exp(-2.0 * distance**2 / (fewer * width**2))) if fewer else 1.0
-
-
-def laplace_tail(distance: float, reports: int, all_reports: int, steps: int, scale: float) -> float:
-    """The same for numbers within `steps` to each of which lattice Laplace noise of that scale was added.
-
-    The noise of the others is in the mean that the distance is from. What the output's clamp may have moved, a 2^-63rd
-    a report, is counted as a false alarm.
-    """
-    fewer, share = min(reports, all_reports - reports), reports / all_reports
-    if not fewer:
-        return 1.0
-    tilts = np.linspace(0.0, 1.0, _TILTS + 1)[1:-1] / (scale * max(share, 1.0 - share))
-    moments = tilts**2 * (fewer * steps**2 / 8.0)
-    moments += reports * _log_moment(tilts * (1.0 - share), scale)
-    moments += (all_reports - reports) * _log_moment(tilts * share, scale)
-    bound = float((moments - tilts * abs(distance)).min())
-    return min(1.0, 2.0 * math.exp(min(0.0, bound)) + all_reports * 2.0**-63)
-
-
-def _log_moment(tilts: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """ln E[e^(tilt z)], z lattice Laplace noise, for tilts below 1 / scale."""
-    ratio = math.exp(-1.0 / scale)
-    spread = 4.0 * ratio * np.sinh(tilts / 2.0) ** 2 / (1.0 - ratio) ** 2
-    return np.asarray(-np.log1p(-spread))
+        return laplace(numeric.law.steps, float(numeric.scale))
+    return hoeffding(float(highest - lowest))

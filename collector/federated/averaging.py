@@ -105,7 +105,8 @@ def _number(value: object) -> float:
 class RoundSum:
     """One metric over all cohorts of a round, decoded: noisy sums in the metric's unit, and who is in them.
 
-    smallest: contributors of the smallest cohort that was opened: the fewest that hide each other.
+    smallest: contributors of the smallest cohort that was opened: the fewest that hide each other. A report that came
+    unmasked is hidden by nobody.
     """
 
     values: tuple[float, ...]
@@ -124,8 +125,13 @@ class RoundSum:
         return cls(
             tuple(0.0 if mean is None else mean * contributors for mean in means),
             contributors,
-            min(one.contributors for one in mine),
+            min(hidden_among(one) for one in mine),
         )
+
+
+def hidden_among(released: ReleasedSum) -> int:
+    """How many reports of this sum hide each other; 1 where each of them came by itself."""
+    return min(released.contributors, 1) if released.delivery == "direct" else released.contributors
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +150,12 @@ def average(update: RoundSum, clip: float, expected: int) -> tuple[float, ...]:
 
 
 def advance(task: Task, plan: Plan, state: State, released: Sequence[ReleasedSum]) -> Outcome:
-    """The state after a round. released: what its period released, all cohorts. ValueError for another model's sums.
+    """The state after a round. released: what its period released, all cohorts. ValueError for another model's sums,
+    or another plan version's (its lattice steps are of another length), or those of several periods.
 
     A round that released nothing moves neither the model nor C: without a sum there is no noise to add up either.
     """
+    _check_round(task, plan, released)
     update, fitted = (RoundSum.of(plan.metrics[name], released) for name in (task.update, task.fitted))
     if len(update.values) != len(state.model):
         raise ValueError(f"the plan's updates have {len(update.values)} numbers, the model has {len(state.model)}")
@@ -156,3 +164,13 @@ def advance(task: Task, plan: Plan, state: State, released: Sequence[ReleasedSum
     model = tuple(weight + task.step * move for weight, move in zip(state.model, mean, strict=True))
     clip = task.clip.following(state.clip, fraction) if fitted.contributors else state.clip
     return Outcome(mean, fraction, update.contributors, State(state.number + 1, model, clip))
+
+
+def _check_round(task: Task, plan: Plan, released: Sequence[ReleasedSum]) -> None:
+    mine = [one for one in released if one.metric in (task.update, task.fitted)]
+    if any(one.plan_hash != plan.hash for one in mine):
+        raise ValueError(
+            f"released: has sums of another plan than {plan.name} version {plan.version}; hand over its own"
+        )
+    if len(periods := {one.period_start for one in mine}) > 1:
+        raise ValueError(f"released: has sums of {len(periods)} periods; a round is one period")

@@ -76,7 +76,9 @@ def trust_of_rows(
     """ROW_FIELDS, one object per row of `combined`, of a vector of its `beginning`."""
     combined = beginning(combined)
     errors = combined.estimate.population_errors or (None,) * len(combined.labels)
-    columns = zip(bands(pools, combined, devices), median_of_cohorts(rows, metrics, combined), errors, strict=True)
+    columns = zip(
+        bands(pools, combined, devices), median_of_cohorts(rows, metrics, pools, combined), errors, strict=True
+    )
     return [
         {
             "without_false": [None, None] if band is None else list(band),

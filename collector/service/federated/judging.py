@@ -4,8 +4,9 @@ Rules of this file: `decoded` is exact and sees no noise: the released integers,
 the averages and shares that the loop went on with, and C moved as they say. `truth` knows what the devices had told
 before any noise; its bounds are Chernoff's, on the very noise that the mechanism draws (discrete Laplace by its own
 moments, discrete Gaussian by its parameter, Canonne et al. 2020) and what rounding adds, each chosen before the noise
-was drawn; all of a run together break by chance once in 1 / ALARM runs. Accuracy is another matter, see `learned`.
-What it does not do: judge whether noise is too small (`ldp-collector audit` does).
+was drawn. `noise` asks that there is no less of it than the plan says (`least_noise.py`). All of a run together break
+by chance once in 1 / ALARM runs. Accuracy is another matter, see `learned`.
+What it does not do: see noise that is a little too small, or of another law (`ldp-collector audit` does).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 from client_sdk.mechanisms.gaussian import VectorGaussian
 from client_sdk.mechanisms.vector import VectorMechanism
 from client_sdk.plan import Metric, Plan
+from collector.service.federated.least_noise import Noised, least_squares
 from collector.service.federated.lines import Line
 from collector.service.federated.run import FederatedRun, LineRound
 
@@ -59,7 +61,13 @@ class Check:
 def checks(plan: Plan, lines: Sequence[Line], run: FederatedRun, rounds: int, devices: int) -> list[Check]:
     """All but accuracy: were the rounds held, are averages and shares what went in, was it charged as it says?"""
     pairs = [(line, r.lines[line.name]) for line in lines for r in run.rounds]
-    return [_held(run, rounds, devices), _decoded(plan, pairs), _truth(plan, pairs), _charged(plan, run, rounds)]
+    return [
+        _held(run, rounds, devices),
+        _decoded(plan, pairs),
+        _truth(plan, pairs),
+        _noise(plan, pairs),
+        _charged(plan, run, rounds, devices),
+    ]
 
 
 def _held(run: FederatedRun, rounds: int, devices: int) -> Check:
@@ -106,7 +114,7 @@ def _by_hand(metric: Metric, one: LineRound, expected: int) -> list[Fraction]:
 
 
 def _truth(plan: Plan, pairs: Sequence[tuple[Line, LineRound]]) -> Check:
-    chance = ALARM / max(1, sum(len(one.true_average) + 1 for _, one in pairs))
+    chance = ALARM / 2.0 / max(1, sum(len(one.true_average) + 1 for _, one in pairs))
     ratios = [ratio for line, one in pairs for ratio in _ratios(plan, line, one, chance)]
     worst = max(ratios, default=math.inf)
     how_far = f"the farthest at {worst:.0%} of what noise explains" if math.isfinite(worst) else "one is no number"
@@ -170,14 +178,53 @@ def log_moment(mechanism: VectorMechanism, tilt: float) -> float:
     return -math.log1p(-((math.sinh(tilt / 2.0) / math.sinh(rate / 2.0)) ** 2))
 
 
+# --- enough of it ---------------------------------------------------------------------------------------
+
+
+def _noise(plan: Plan, pairs: Sequence[tuple[Line, LineRound]]) -> Check:
+    """Of each line, and of all together: the squares of the distances from the truth against the least of them."""
+    by_line: dict[str, list[Noised]] = {}
+    for line, one in pairs:
+        by_line.setdefault(line.name, []).extend(_noised(plan, line, one))
+    parts = [*by_line.values(), [one for sums in by_line.values() for one in sums]]
+    worst, shares = 0.0, [math.inf]
+    for sums in parts:
+        found = math.fsum(square for one in sums for square in one.squares)
+        least = least_squares(sums, ALARM / 2.0 / len(parts)) if sums else 0.0
+        worst = max(worst, _over(least, found) if math.isfinite(found) else 0.0)
+        shares.append(found / max(1, sum(len(one.squares) for one in sums)))
+    least_share = f"{min(shares):.0%}" if math.isfinite(min(shares)) else "nothing"
+    return Check("noise", worst, f"each line's noise has {least_share} of the plan's variance or more")
+
+
+def _noised(plan: Plan, line: Line, one: LineRound) -> Iterator[Noised]:
+    outcome, count = one.outcome, one.outcome.contributors
+    told = (outcome.average, one.true_average, one.before.clip), ((outcome.fraction,), (one.true_fraction,), 1.0)
+    for name, (values, truths, clip) in zip(line.metrics, told, strict=True):
+        mechanism = _mechanism(plan, name)
+        deviation = mechanism.deviation * math.sqrt(count) * clip / line.task.expected
+        if count:
+            apart = zip(values, truths, strict=True)
+            yield Noised(mechanism, count, tuple(_square((value - truth) / deviation) for value, truth in apart))
+
+
+def _square(number: float) -> float:
+    return number * number  # of what is too large infinity, where ** raises
+
+
 # --- charges and accuracy -----------------------------------------------------------------------------
 
 
-def _charged(plan: Plan, run: FederatedRun, rounds: int) -> Check:
-    """Both ledgers: every device has spent all rounds' reports, and the collector knows of no more than that."""
+def _charged(plan: Plan, run: FederatedRun, rounds: int, devices: int) -> Check:
+    """Both ledgers: every device has spent all rounds' reports, and the collector knows of no more than that, nor of
+    less than the reports that its sums hold.
+    """
     owed = rounds * plan.report_micro_epsilon
     wrong = sum(micro != owed for micro in run.spent_on_devices.values())
     wrong += sum(micro > owed for micro in run.spent_at_collector.values())
+    wrong += abs(len(run.spent_on_devices) - devices)
+    counted = sum(r.contributors for r in run.rounds) * plan.report_micro_epsilon
+    wrong += sum(run.spent_at_collector.values()) < counted
     if wrong or not run.spent_on_devices:
         return Check("charges", math.inf, f"{wrong} ledgers do not hold what the rounds cost")
     return Check("charges", 0.0, f"all {len(run.spent_on_devices)} ledgers hold epsilon {owed / 1e6:g} (both lines)")

@@ -72,10 +72,13 @@ def _losses(plan: Plan, line: Line) -> list[Any]:
 
 
 def _fewest_honest(plan: Plan, rounds: Sequence[RoundRun]) -> int:
-    """n_h of the smallest cohort of any round, the corrupt share taken from the largest roster; 1 where nothing was."""
+    """n_h of the smallest cohort of any, less the corrupt share of the largest roster and the most resent; 1 where
+    nothing was. What was resent hides nobody: it may stand in a masked input that was never opened.
+    """
     smallest = min((r.smallest for r in rounds), default=0)
     roster = max((r.roster for r in rounds), default=0)
-    return honest(smallest, Cohort(smallest, roster, 0), Fraction(plan.cohort.corrupt_fraction)) if smallest else 1
+    resent = max((r.resent for r in rounds), default=0)
+    return honest(smallest, Cohort(smallest, roster, resent), Fraction(plan.cohort.corrupt_fraction)) if smallest else 1
 
 
 def _round_row(r: RoundRun, lines: Sequence[Line], world: World, costs: Mapping[str, CostMeter]) -> dict[str, Any]:

@@ -44,20 +44,21 @@ class LineRound:
 
     before: State
     outcome: Outcome
-    true_average: tuple[float, ...]
-    true_fraction: float
+    true_average: tuple[float, ...] = field(repr=False)
+    true_fraction: float = field(repr=False)
     totals: Mapping[str, tuple[tuple[int, ...], ...]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRun:
-    """One round. smallest: contributors of the smallest cohort that was opened."""
+    """One round. smallest: contributors of the smallest cohort that was opened; roster, resent: the most of any."""
 
     number: int
     contributors: int
     cohorts: int
     smallest: int
     roster: int
+    resent: int
     lines: Mapping[str, LineRound]
 
 
@@ -174,13 +175,14 @@ def line_round(
 
 def _round_run(number: int, released: Sequence[ReleasedSum], lines: Mapping[str, LineRound]) -> RoundRun:
     cohorts = {one.round_id: one for one in released}.values()
-    sizes = [one.contributors for one in cohorts]
+    sizes = [averaging.hidden_among(one) for one in cohorts]
     return RoundRun(
         number=number,
-        contributors=sum(sizes),
+        contributors=sum(one.contributors for one in cohorts),
         cohorts=len(sizes),
         smallest=min(sizes, default=0),
         roster=max((one.roster for one in cohorts), default=0),
+        resent=max((one.resent for one in cohorts), default=0),
         lines=lines,
     )
 

@@ -25,7 +25,8 @@ def print_tables(document: Mapping[str, Any], console: Console) -> None:
         _print_cost(cost, console)
     both = sum(cost["report"]["epsilon_plain"] for cost in document["cost"].values())
     console.print(
-        "Local: to whoever sees the device's own reports; nothing amplifies it. Central: to whoever sees only sums. "
+        "Local: to whoever sees the device's own reports; nothing amplifies it. Central: to whoever sees only sums "
+        "(of a report that was sent twice the local figure holds). "
         f"Both lines ride in one report here, so a device of this demo pays for both: epsilon {both:g} a report."
     )
 

@@ -17,8 +17,9 @@ from tests.unit.collector.plans import make_plan, plan_of
 
 def medians(plans: Sequence[Plan], metric: str, rows: Sequence[ReleasedSum]) -> tuple[Combined, list[float | None]]:
     by_hash = {plan.hash: plan for plan in plans}
-    combined = combine(list(pool_sums(by_hash, rows).values()))
-    return combined, median_of_cohorts(rows, {plan.hash: plan.metrics[metric] for plan in plans}, combined)
+    pools = list(pool_sums(by_hash, rows).values())
+    combined = combine(pools)
+    return combined, median_of_cohorts(rows, {plan.hash: plan.metrics[metric] for plan in plans}, pools, combined)
 
 
 def seconds(plan: Plan, cells: Sequence[int], sizes: Sequence[int], delivery: str = "interactive") -> list[ReleasedSum]:
@@ -61,6 +62,20 @@ def test_counts_are_of_all_contributors_and_versions() -> None:
     assert by_label["y"] == pytest.approx(0, abs=10)
 
 
+def test_a_label_of_some_versions_counts_their_contributors_alone() -> None:
+    """As the estimate beside it does: the others were never asked."""
+    v1, v2 = make_plan(1, "1.0", ("x", "y")), make_plan(2, "3.0", ("x", "z"))
+    p1, p2 = (float(plan.metrics["colour"].mechanism.p) for plan in (v1, v2))  # type: ignore[attr-defined]
+    rows = [
+        ReleasedSum(f"r{i}", plan.hash, i, "colour", (1000 - round(1000 * p), round(1000 * p)), 1000, 1000)
+        for i, (plan, p) in enumerate([(v1, p1)] * 4 + [(v2, p2)] * 3)
+    ]
+    combined, found = medians([v1, v2], "colour", rows)
+    for label, value, median in zip(combined.labels, combined.estimate.values, found, strict=True):
+        assert median == pytest.approx(value, abs=10), label
+    assert dict(zip(combined.labels, found, strict=True))["z"] == pytest.approx(3000, abs=10)
+
+
 def test_none_where_it_would_be_nothing() -> None:
     two = seconds(PLAN, [100, 500], [10, 10])
     assert medians([PLAN], "seconds", two)[1] == [None]
@@ -97,4 +112,5 @@ def test_cohorts_are_decoded_and_nothing_else_is_computed_of_them(monkeypatch: p
     combined, _ = medians([PLAN], "seconds", seconds(PLAN, [100, 500, 900], [10, 10, 10]))
     monkeypatch.setattr("collector.combination.influence", lambda *_: pytest.fail("computed of a cohort"))
     rows = seconds(PLAN, [100, 500, 900], [10, 10, 10])
-    assert median_of_cohorts(rows, {PLAN.hash: PLAN.metrics["seconds"]}, combined) == [pytest.approx(0.0)]
+    pools = list(pool_sums({PLAN.hash: PLAN}, rows).values())
+    assert median_of_cohorts(rows, {PLAN.hash: PLAN.metrics["seconds"]}, pools, combined) == [pytest.approx(0.0)]

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from client_sdk.plan import Plan
+from collector.cohort_tails import hoeffding_tail, hypergeometric_tail, laplace_tail
 from collector.release import ReleasedSum
-from collector.standing_out import MOST_ROWS, hoeffding_tail, hypergeometric_tail, laplace_tail, standing_out
+from collector.standing_out import MOST_ROWS, standing_out
 from tests.entropy import seeded
 from tests.unit.collector.plans import plan_of
 
@@ -139,6 +140,27 @@ def test_one_that_is_far_off_does_not_make_the_others_look_odd() -> None:
     assert named(BITS, sums(BITS, [[990], [980], *[[500]] * 6], [1000] * 8)) == ["r0", "r1"]
 
 
+def test_among_chances_that_no_float_holds_the_false_one_is_still_the_least() -> None:
+    """Each of these is 0.0 as a float, that of honest ones too: they are compared with all, false ones among them."""
+    assert named(BITS, sums(BITS, [[50_000], [90_000], [50_000], [50_000]], [100_000] * 4)) == ["r1"]
+    assert named(LABELS, sums(LABELS, [[50_000, 50_000]] * 3 + [[9, 99_991]], [100_000] * 4)) == ["r3"]
+    far = 40 * 20 * 3000
+    assert named(NUMBER, sums(NUMBER, [[0], [far], [0], [0], [0]], [3000] * 5)) == ["r1"]
+    assert named(NUMBER, sums(NUMBER, [[0], [0], [0], [-far], [0]], [3000] * 5)) == ["r3"]
+
+
+@pytest.mark.parametrize("total", [-1, 41, -(10**6), 10**6])
+def test_a_sum_that_no_reports_give_is_named_and_harms_nobody_else(total: int) -> None:
+    """More bits than reports, or fewer than none: there is no chance to work out."""
+    assert named(BITS, sums(BITS, [[20], [total], [19]], [40] * 3)) == ["r1"]
+    assert named(BITS, sums(BITS, [[20], [total]], [40] * 2)) == ["r1"], "of two: here it can be told which"
+    assert named(LABELS, sums(LABELS, [[total, 20], [total, 20]], [40] * 2)) == ["r0", "r1"]
+    verdict = standing_out(sums(BITS, [[20], [total], [10]], [40] * 3), {BITS.hash: BITS.metrics["m"]})
+    (one,) = verdict.found
+    assert (one.p, one.share, one.others) == (0.0, total / 40, 30 / 80)
+    assert hypergeometric_tail(total, 40, 39, 80) == 0.0
+
+
 def test_of_two_nobody_can_tell_which() -> None:
     assert named(BITS, sums(BITS, [[990], [500]], [1000] * 2)) == ["r0", "r1"]
 
@@ -194,6 +216,28 @@ def test_many_cohorts_of_which_some_stand_out_are_looked_at_together() -> None:
     before = time.process_time()
     assert set(named(LABELS, rows)) == {f"r{i}" for i in range(false)}
     assert time.process_time() - before < 3.0
+
+
+@pytest.mark.parametrize("plan", [LABELS, NUMBER])
+def test_where_nearly_every_cohort_stands_out_work_is_bounded(plan: Plan) -> None:
+    """Minutes, were the chances of all of them worked out anew for each that is named."""
+    rng, cohorts = np.random.default_rng(3), 600
+    sizes = rng.integers(300, 700, cohorts)
+    totals = [
+        [int(n * share), n - int(n * share)] for n, share in zip(sizes.tolist(), rng.random(cohorts), strict=True)
+    ]
+    if plan is NUMBER:
+        totals = [[900 * a] for a, _ in totals]
+    before = time.process_time()
+    assert len(named(plan, sums(plan, totals, sizes.tolist()))) > cohorts // 2
+    assert time.process_time() - before < 5.0
+
+
+def test_to_look_less_often_names_fewer_and_none_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row for day in range(3) for row in sums(BITS, [[990], [980], *[[500]] * 6], [1000] * 8, day)]
+    assert named(BITS, rows) == ["r0", "r1"] * 3
+    monkeypatch.setattr("collector.standing_out.MOST_LOOKED_AT", 1)
+    assert named(BITS, rows) == ["r0"] * 3, "each period is looked at once"
 
 
 def test_a_metric_of_too_many_rows_is_not_tested() -> None:

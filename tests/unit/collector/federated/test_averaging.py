@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -90,6 +91,28 @@ def test_cohorts_of_a_round_add_up_as_integers() -> None:
     assert advance(TASK, plan, START, parts) == whole
     found = RoundSum.of(plan.metrics["update"], parts)
     assert (found.contributors, found.smallest) == (7, 2)
+
+
+def test_reports_that_came_unmasked_hide_nobody() -> None:
+    plan = PLANS["l1"]
+    parts = cohort(plan, exact(plan, [[0.1, 0.0, 0.0]] * 5, [0.5] * 5))
+    bare = [dataclasses.replace(one, round_id="b", delivery="direct") for one in parts]
+    found = RoundSum.of(plan.metrics["update"], [*parts, *bare])
+    assert (found.contributors, found.smallest) == (10, 1)
+
+
+def test_sums_of_another_version_or_of_two_periods_are_refused() -> None:
+    """A lattice step of another version has another length: added up, they would be neither's."""
+    plan, other = PLANS["l1"], plan_of("l1", "20")
+    parts = cohort(plan, exact(plan, [[0.1, 0.0, 0.0]] * 5, [0.5] * 5))
+    for wrong, words in (
+        (cohort(other, exact(other, [[0.1, 0.0, 0.0]], [0.5])), "another plan than learning version 1"),
+        ([dataclasses.replace(one, period_start=86_400) for one in parts], "2 periods"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            advance(TASK, plan, START, [*parts, *wrong])
+    elsewhere = dataclasses.replace(parts[0], metric="of no round", plan_hash=b"")
+    assert advance(TASK, plan, START, [*parts, elsewhere]) == advance(TASK, plan, START, parts)
 
 
 def test_a_round_without_a_sum_moves_nothing() -> None:

@@ -32,6 +32,7 @@ from collector.service.federated import judging
 from collector.service.federated.data import DIMENSION, World, generated_world, plain_accuracies, trained_update
 from collector.service.federated.fleet import Sent
 from collector.service.federated.judging import allowed_noise, is_judged, learned, log_moment
+from collector.service.federated.least_noise import Noised, least_squares, log_decay
 from collector.service.federated.lines import DELTA, EPSILON, Line, both_lines, demo_plan
 from collector.service.federated.result import FederatedResult, build_result, verdict_of
 from collector.service.federated.run import FederatedRun, RoundRun, line_round
@@ -60,7 +61,7 @@ def memory_run(plan: Plan, lines: tuple[Line, ...], world: World, rounds: int = 
         released = [one for at in range(0, len(reports), COHORT) for one in opened(plan, reports[at : at + COHORT], at)]
         found = {line.name: line_round(line, plan, states[line.name], released, told) for line in lines}
         states = {name: one.outcome.state for name, one in found.items()}
-        run.rounds.append(RoundRun(number, len(reports), len(reports) // COHORT, COHORT, COHORT, found))
+        run.rounds.append(RoundRun(number, len(reports), len(reports) // COHORT, COHORT, COHORT, 0, found))
     owed = rounds * plan.report_micro_epsilon
     run.spent_on_devices = {str(number): owed for number in range(len(world.devices))}
     run.spent_at_collector = dict(run.spent_on_devices)
@@ -134,7 +135,7 @@ def test_a_sound_run_passes(sound: FederatedRun) -> None:
     assert result.verdict.startswith("PASS: ")
     assert "\n" not in result.verdict
     document = json.loads(to_json(result.document))
-    assert [check["ok"] for check in document["checks"]] == [True] * 4
+    assert [check["ok"] for check in document["checks"]] == [True] * 5
     assert {line["title"] for line in document["cost"].values()} == {"L1/Laplace", "L2/Gaussian"}
     for name, cost in document["cost"].items():
         local_, central = cost["lifetime"]["epsilon_local"], cost["lifetime"]["epsilon_central"]
@@ -222,12 +223,33 @@ def test_sums_that_are_not_of_what_was_told_fail(sound: FederatedRun) -> None:
     assert "FAIL: truth: " in verdict(share)
 
 
+@pytest.mark.parametrize("kind", [VectorLaplace, VectorGaussian])
+def test_a_line_without_noise_fails(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
+    """Of either line, after one round; nothing else is wrong with such a run."""
+    monkeypatch.setattr(kind, "_noise", lambda *_: 0)
+    run = memory_run(PLAN, LINES, WORLD, rounds=1)
+    found = judging.checks(PLAN, LINES, run, 1, DEVICES)
+    assert [check.name for check in found if not check.ok] == ["noise"]
+
+
+def test_noise_for_the_wrong_relation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it: for the sensitivities under *add or remove*, C and 1/2."""
+    for kind in (VectorLaplace, VectorGaussian):
+        right: Any = kind._noise
+        monkeypatch.setattr(kind, "_noise", lambda self, entropy, right=right: round(right(self, entropy) / 2))
+    run = memory_run(PLAN, LINES, WORLD, rounds=6)
+    found = judging.checks(PLAN, LINES, run, 6, DEVICES)
+    assert [check.name for check in found if not check.ok] == ["noise"]
+
+
 def test_charges_and_rounds_that_are_missing_fail(sound: FederatedRun) -> None:
     owed = ROUNDS * PLAN.report_micro_epsilon
-    for spent in ({"0": owed - 1}, {"0": owed + 1}, {}):
+    right = dict(sound.spent_on_devices)
+    for spent in (right | {"0": owed - 1}, right | {"0": owed + 1}, {"0": owed}, {}):
         assert "FAIL: charges: " in verdict(dataclasses.replace(sound, spent_on_devices=spent))
-    over = dataclasses.replace(sound, spent_at_collector={"0": owed + 1})
-    assert "FAIL: charges: " in verdict(over)
+    for spent in (right | {"0": owed + 1}, right | {"0": owed - 1}, {}):
+        broken = dataclasses.replace(sound, spent_at_collector=spent)
+        assert "FAIL: charges: " in verdict(broken), "more than was owed, or less than the sums hold"
     short = dataclasses.replace(sound, rounds=sound.rounds[:1])
     assert "FAIL: rounds: 1 of 2 " in verdict(short)
     few = dataclasses.replace(sound, rounds=[dataclasses.replace(r, contributors=44) for r in sound.rounds])
@@ -285,6 +307,50 @@ def test_bounds_hold_and_are_near(mechanism: Any, devices: int) -> None:
     assert allowed < 2.0 * np.quantile(np.abs(noise), 1 - chance)
     assert allowed_noise(mechanism, devices, 1e-12) > 1.5 * allowed
     assert allowed_noise(mechanism, 0, chance) == 0.0
+
+
+@pytest.mark.parametrize(
+    "mechanism", [VectorLaplace(1, Decimal(1), Decimal(2), 16), VectorGaussian(1, Decimal(1), Decimal(2), 16)]
+)
+@pytest.mark.parametrize("tilt", [0.1, 1.0, 20.0])
+def test_the_mean_that_bounds_the_least_noise(mechanism: Any, tilt: float) -> None:
+    """Against the law itself, added up; what is added to the noise makes it no larger."""
+    z = np.arange(-800, 801).astype(float)
+    if isinstance(mechanism, VectorGaussian):
+        law = np.exp(-(z**2) / (2.0 * mechanism.variance))
+    else:
+        law = np.exp(-np.abs(z) / float(mechanism.scale))
+    law /= law.sum()
+    three = np.convolve(np.convolve(law, law), law)
+    x = np.arange(len(three)) - len(three) // 2
+    for more in (0.0, 0.4, 7.0):
+        wanted = math.log(float((three * np.exp(-tilt * (x + more) ** 2 / (3 * mechanism.noise_variance))).sum()))
+        found = log_decay(mechanism, 3, tilt)
+        assert found >= wanted
+        assert more or found == pytest.approx(wanted, abs=1e-6)
+
+
+def test_the_least_noise_is_a_quantile_of_chi_square() -> None:
+    """Gaussian squares have that law: the bound lies below its quantile, and not far."""
+    mechanism = VectorGaussian(10, Decimal(1), Decimal(4))
+    for chance, exact in ((1e-3, 61.9179), (1e-6, 46.5013)):  # of 100 degrees of freedom
+        found = least_squares([Noised(mechanism, 50, (1.0,) * 100)], chance)
+        assert 0.9 * exact < found < exact
+    assert least_squares([Noised(mechanism, 50, (1.0,) * 3)], 1e-9) == 0.0, "too few to say anything"
+
+
+def test_a_report_that_came_twice_hides_nobody(sound: FederatedRun) -> None:
+    again = [dataclasses.replace(sound.rounds[0], resent=4), *sound.rounds[1:]]
+    for name, cost in judged(dataclasses.replace(sound, rounds=again)).document["cost"].items():
+        assert cost["n_h"] == COHORT - 3 - 4, name
+
+
+def test_no_raw_value_is_in_a_repr(sound: FederatedRun) -> None:
+    """What the devices had told is known to the demo alone; a traceback must not print it."""
+    one = sound.rounds[0].lines["l1"]
+    text = repr(sound) + repr(one) + repr(WORLD) + repr(Sent(np.array([0.123]), 0.5))
+    for raw in (*one.true_average, one.true_fraction, 0.123):
+        assert repr(raw) not in text
 
 
 # --- the command ----------------------------------------------------------------------------------------
