@@ -74,5 +74,8 @@ def add_false_devices(parser: ArgumentParser) -> None:
         _option(quantities.false_devices, text)
         return text
 
-    text = f"contributors that may be false, a number or a share such as {FALSE_DEVICES}% (default {FALSE_DEVICES}%)"
+    text = (
+        f"reports that may be false, a number or a share such as {FALSE_DEVICES}%; a device that lies in seven periods "
+        f"makes seven of them (default {FALSE_DEVICES}%)"
+    )
     parser.add_argument("--false-devices", type=read, default=FALSE_DEVICES, metavar="M", help=text)
