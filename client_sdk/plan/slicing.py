@@ -40,6 +40,9 @@ def why_no_slices(metrics: Iterable[Metric], by: str) -> str | None:
     if any(metric.slice_by == by for metric in listed):
         return None
     numbers = sorted({metric.name for metric in listed if metric.kind == "numeric"})
+    if listed and not numbers:
+        other = listed[0]
+        return f"{other.name} is {other.kind}; only numbers are collected by the categories of another metric"
     some = (
         f"{', '.join(numbers[:3])}{' and others' if len(numbers) > 3 else ''} {'was' if len(numbers) == 1 else 'were'}"
     )

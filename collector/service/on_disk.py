@@ -4,6 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
+
+_KEPT: Final = (
+    (b"SQLite format 3\0", "a SQLite database"),
+    (b"\x37\x7f\x06", "a SQLite database's log"),
+    (b"PAR1", "a Parquet file"),
+    (b"-----BEGIN ", "a key or a certificate"),
+)
+_OF_AN_EXPORT: Final = ("_manifest.json", "_schema.json")
+
+
+def kept_there(path: Path) -> str | None:
+    """What stands there and no answer may take the place of; None: nothing, or a file as any other."""
+    if path.name in _OF_AN_EXPORT:
+        return "a name of an export's own"
+    try:
+        with path.open("rb") as stream:
+            begin = stream.read(max(len(mark) for mark, _ in _KEPT))
+    except OSError:  # nothing there, or for whoever writes to say
+        return None
+    return next((what for mark, what in _KEPT if begin.startswith(mark)), None)
 
 
 def sync(path: Path) -> None:

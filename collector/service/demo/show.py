@@ -24,6 +24,9 @@ def print_tables(document: Mapping[str, Any], console: Console) -> None:
     console.print(_rounds_table(document["rounds"]))
     for metric in document["metrics"]:
         console.print(_metric_table(metric))
+    console.print(
+        "SE and interval are the estimate's own; `off by` is in SE, or in that of the truth where it is larger."
+    )
     _print_privacy(document["privacy"], console)
     if any(document["left_out"].values()):
         parts = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in document["left_out"].items())
@@ -56,10 +59,9 @@ def _metric_table(metric: Mapping[str, Any]) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for e in metric["estimates"]:
         off, (low, high) = standard_errors_off(e), e["population_ci95" if sampled else "ci95"]
-        error = e[e["judged_by"]] if e["judged_error"] is None else e["judged_error"]  # the one that `off` is in
         table.add_row(
             _label(e), _number(e["estimate"] if e["smoothed"] is None else e["smoothed"]),
-            _number(error), "-" if low is None else f"{low:,.2f} .. {high:,.2f}",
+            _number(e[e["judged_by"]]), "-" if low is None else f"{low:,.2f} .. {high:,.2f}",
             _number(e["truth"]), "-" if off is None else f"{off:.1f} SE",
         )  # fmt: skip
     return table

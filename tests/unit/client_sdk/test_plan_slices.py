@@ -237,6 +237,10 @@ def test_whoever_asks_for_slices_of_sums_is_told_why_there_are_none() -> None:
     )
     many = plan(LOAD, NETWORK, *(f"[metrics.n{i}]\n{LOAD}" for i in range(4))).metrics.values()
     assert (why_no_slices(many, "network") or "").startswith("load, n0, n1 and others were not collected by network: ")
+    network = [metric for metric in plan(LOAD).metrics.values() if metric.name == "network"]
+    assert why_no_slices(network, "load") == (
+        "network is categorical; only numbers are collected by the categories of another metric"
+    )
     assert (why_no_slices([], "network") or "").startswith("nothing was collected by network: ")
     assert why_no_slices(plan().metrics.values(), "network") is None
     assert why_no_slices(plan().metrics.values(), "daypart") is not None

@@ -272,7 +272,7 @@ def test_a_number_at_the_end_of_its_range_is_judged_by_the_truths_error() -> Non
     assert result.standard_errors_off(row) == pytest.approx(1.61, abs=0.02)
 
 
-def test_a_table_shows_the_error_it_judges_by_and_says_what_is_not_unbiased() -> None:
+def test_a_table_shows_each_rows_own_error_and_says_what_is_not_unbiased() -> None:
     truths: list[Value] = [10.0] * 50 + [20.0] * 30 + [None] * 20
     rows = strong_row("gap", [40 * 300, 32], truths, 2)
     assert show._label(rows[0]) == "mean (ratio)"
@@ -280,7 +280,7 @@ def test_a_table_shows_the_error_it_judges_by_and_says_what_is_not_unbiased() ->
     metric = {"name": "gap", "mechanism": "laplace", "epsilon": 12.0, "contributors": 40, "estimates": rows}
     table = show._metric_table(metric)
     assert table.columns[2].header == "SE (population)"
-    assert list(table.columns[2].cells) == [show._number(row["judged_error"]) for row in rows]
+    assert list(table.columns[2].cells) == [show._number(row["population_error"]) for row in rows]
     n, cells = 100, [5] * 20
     places = strong_row("places", cells, [50.0] * n, None)
     assert [show._label(row) for row in places] == ["p50 (quantile)", "p90 (quantile)", "p99 (quantile)"]
