@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +69,9 @@ def _copy(
     db.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")
     rows = db.execute(f"SELECT count(*) FROM read_parquet('{path}', hive_partitioning = false)").fetchall()[0][0]
     name = None if day is None else day_name(day)
-    parts[table].append(Part(path.relative_to(folder).as_posix(), rows, path.stat().st_size, "", "", name))
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    parts[table].append(Part(path.relative_to(folder).as_posix(), rows, path.stat().st_size, digest, "", name))
 
 
 def _plans(db: duckdb.DuckDBPyConnection, folder: Path, plan: Plan, parts: dict[str, list[Part]]) -> None:

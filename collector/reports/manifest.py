@@ -85,7 +85,7 @@ def manifest_of(text: str) -> WindowManifest:
     """Raises ManifestError."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ManifestError("is no JSON") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ManifestError("is no manifest of a report job")
@@ -93,11 +93,13 @@ def manifest_of(text: str) -> WindowManifest:
         raise ManifestError(f"is of version {found.get('version')!r}, this program knows {VERSION}")
     try:
         return _manifest(found)
-    except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ConfigurationError):
         raise ManifestError("is damaged") from None
 
 
 def _manifest(found: Mapping[str, Any]) -> WindowManifest:
+    if not all(_is_file_name(name) for name in found["outputs"]):
+        raise ValueError("an output that is no file beside the manifest")
     since, until, late_from = (parse_instant(found[name]) for name in ("since", "until", "late_from"))
     return WindowManifest(
         by=str(found["by"]),
@@ -117,3 +119,8 @@ def _manifest(found: Mapping[str, Any]) -> WindowManifest:
         software=str(found["software"]),
         outputs={str(name): Output(int(one["bytes"]), str(one["sha256"])) for name, one in found["outputs"].items()},
     )
+
+
+def _is_file_name(name: str) -> bool:
+    """Of a file beside the manifest, and nowhere else."""
+    return name not in {"", ".", ".."} and not {"/", "\\", "\0"} & set(name)

@@ -197,7 +197,7 @@ def _metric_object(versions: Sequence[_Version], assumed: Fraction | int) -> dic
         **epsilon_fields([(version.pool.metric, version.n_h) for version in counted], newest),
         "population_interval": population_interval(combined),
         **trust,
-        "estimates": [{**row, **more} for row, more in zip(estimates, beside, strict=False)],
+        "estimates": [{**row, **more} for row, more in zip(estimates, beside, strict=True)],
         **({"vector": vector_object(combined)} if combined.answer == "vector" else {}),
     }
 

@@ -1,8 +1,8 @@
 """Instants, JSON and CSV as text.
 
-CSV is RFC 4180: comma, CRLF, quotes doubled. A spreadsheet takes a text that begins with = + - @ tab or
-carriage return for a formula, so such *text* cells get an apostrophe in front; so do those that begin with an
-apostrophe, or taking one away would not give every name back. Numbers are left alone, negative ones too, and
+CSV is RFC 4180: comma, CRLF, quotes doubled. A spreadsheet takes a text that begins with = + - @ for a formula, also
+after a tab, a line's end or a zero character, so such *text* cells get an apostrophe in front; so do those that begin
+with an apostrophe, or taking one away would not give every name back. Numbers are left alone, negative ones too, and
 written out: 0.000001, never 1e-06.
 """
 
@@ -23,7 +23,7 @@ from client_sdk.errors import ConfigurationError
 Cell = str | int | float | Decimal | None
 """A table's cell: text, a number, or nothing known. `str` is what may hold a formula."""
 
-GUARDED: Final = ("=", "+", "-", "@", "\t", "\r", "'")
+GUARDED: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\0", "'")
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, raw_text: bool = False) -> str:

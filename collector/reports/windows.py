@@ -10,7 +10,7 @@ What it does not do: it looks nothing up; the zone and its rules come in as an a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, Final
@@ -76,22 +76,31 @@ def _versions(plans: Sequence[Plan], starts: Starts) -> list[Window]:
 def calendar_windows(
     by: str, zone: tzinfo, first: int, last: int, cut: tuple[int | None, int | None] = (None, None)
 ) -> list[Window]:
-    """Those from the instant `first` to the instant `last`, the outer ones cut to `cut` where that is given."""
+    """Those from the instant `first` to the instant `last`, the outer ones cut to `cut` where that is given.
+
+    Raises ConfigurationError for more than MOST_WINDOWS, and for one that has no end.
+    """
     first = max(first, 0)  # nothing was collected before
     if last - first > MOST_WINDOWS * LEAST_S[by]:
         raise ConfigurationError(
             f"--by {by}: more than {MOST_WINDOWS:,} windows; give --since and --until, or take longer windows"
         )
+    try:
+        return list(_calendar(by, zone, first, last, cut))
+    except (OverflowError, ValueError):
+        raise ConfigurationError(f"--by {by}: the calendar ends with the year 9999; give an earlier --until") from None
+
+
+def _calendar(by: str, zone: tzinfo, first: int, last: int, cut: tuple[int | None, int | None]) -> Iterator[Window]:
     low, high = cut
-    found, day = [], _begin(by, _local_date(first, zone))
+    day = _begin(by, _local_date(first, zone))
     while (since := day_start(day, zone)) <= last:
         following = _following(by, day)
         until = day_start(following, zone)
         ends = max(since, first if low is not None else since), until if high is None else min(until, high)
         if ends[0] < ends[1]:
-            found.append(Window(_label(by, day), *ends))
+            yield Window(_label(by, day), *ends)
         day = following
-    return found
 
 
 def day_start(day: date, zone: tzinfo) -> int:

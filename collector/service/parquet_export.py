@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import Connection
 
-from collector.service.parquet_folder import alone, make_folder, replace_text, sync_folder, told
+from collector.service.on_disk import make_folder, sync
+from collector.service.parquet_folder import OWNERS, alone, replace_text, told
 from collector.service.parquet_rows import SCHEMAS, batches_by_day, batches_of, day_sources
 from collector.service.parquet_tables import (
     BY_NAME,
@@ -105,7 +106,7 @@ def export(conn: Connection, folder: Path, now: int, asked: Asked, step: Step = 
 
 
 Known = dict[str, Part]
-"""Parts of the export before, by path: what need not be looked into again."""
+"""Parts of the export before, by path: what they were made of need not be looked up again."""
 
 
 def _days(
@@ -135,11 +136,12 @@ def _found(folder: Path, table: TableOf, day: int, source: str, known: Known) ->
     """A whole file of that day that was made from the same; files get their names when they are whole."""
     for path in sorted(_folder_of(folder, table, day).glob("part-*.parquet")):
         before = known.get(path.relative_to(folder).as_posix())
-        if before is not None and before.bytes == path.stat().st_size:
-            if before.source == source:
-                return before
-        elif (part := _looked_at(folder, path, day)) is not None and part.source == source:
-            return part
+        if before is None:
+            before = _looked_at(folder, path, day)
+        elif before.source == source and _digest(path) != before.sha256:
+            continue  # what has changed on the disk is written anew
+        if before is not None and before.source == source:
+            return before
     return None
 
 
@@ -177,7 +179,7 @@ def _write(
 ) -> Part:
     """Under another name until it is whole and on the disk."""
     place = _folder_of(folder, table, day)
-    make_folder(place)
+    make_folder(place, OWNERS)
     making = place / f".{secrets.token_hex(8)}.tmp"
     try:
         with os.fdopen(os.open(making, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
@@ -190,7 +192,7 @@ def _write(
     except BaseException:
         making.unlink(missing_ok=True)
         raise
-    sync_folder(place)
+    sync(place)
     return _part(folder, path, rows, digest, source, day)
 
 

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -228,20 +228,44 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError:
         what = "holds no finished export; make one with `ldp-collector export`" if folder.is_dir() else "no such folder"
         raise ExportError(folder, what) from None
-    except (OSError, ValueError) as error:
+    except NotADirectoryError:
+        raise ExportError(folder, "is no folder; name the one that `ldp-collector export` wrote") from None
+    except OSError as error:
+        raise DamagedExportError(folder, f"{MANIFEST_FILE} cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
         raise DamagedExportError(folder, f"{MANIFEST_FILE} cannot be read ({error}); export again") from None
     check_version(folder, found)
     try:
         return _manifest(found)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise DamagedExportError(folder, f"{MANIFEST_FILE} is damaged; export again") from None
 
 
 def _manifest(found: Mapping[str, Any]) -> Manifest:
     tables = {name: [Part(**part) for part in parts] for name, parts in found["tables"].items() if name in BY_NAME}
-    if not all(_PATH.fullmatch(part.path) for parts in tables.values() for part in parts):
+    for name, parts in tables.items():
+        _check_parts(name, parts)
+    since, until = (None if found[end] is None else _instant(found[end]) for end in ("since", "until"))
+    return Manifest(_instant(found["exported_at"]), since, until, tables)
+
+
+def _check_parts(name: str, parts: Sequence[Part]) -> None:
+    """Files of this table, each of them once. Raises TypeError, ValueError."""
+    if not all(_PATH.fullmatch(part.path) and part.path.startswith(f"{name}/") for part in parts):
         raise ValueError("a path that leads elsewhere")
-    return Manifest(int(found["exported_at"]), found["since"], found["until"], tables)
+    if len({part.path for part in parts}) != len(parts):
+        raise ValueError("a file that would count twice")
+    for part in parts:
+        if part.day is not None:
+            date.fromisoformat(part.day)
+
+
+def _instant(seconds: object) -> int:
+    """Raises TypeError, ValueError, OverflowError for what is no moment."""
+    if not isinstance(seconds, int):
+        raise TypeError("no whole seconds")
+    datetime.fromtimestamp(seconds, UTC)
+    return seconds
 
 
 def check_version(folder: Path, found: object) -> None:

@@ -75,7 +75,7 @@ def _totals(batches: Iterable[pa.RecordBatch], heads: Iterable[Head]) -> dict[Pe
         _check(key, codes[3][places], counts[places], known[places], rounds[key])
         found[key] = [totals[place] for place in places.tolist()]
     if missing := set(rounds) - set(found):
-        raise SumsError(_odd(min(missing)))
+        raise SumsError(odd(min(missing)))
     return found
 
 
@@ -83,10 +83,11 @@ def _check(key: PeriodKey, cells: Ints, counts: Ints, known: Ints, rounds: int) 
     """Every cell is there, of every round, and a number."""
     whole = np.array_equal(cells, np.arange(len(cells))) and bool((counts == rounds).all())
     if not whole or not np.array_equal(counts, known):
-        raise SumsError(_odd(key))
+        raise SumsError(odd(key))
 
 
-def _odd(key: PeriodKey) -> str:
+def odd(key: PeriodKey) -> str:
+    """What is said of sums that are not whole."""
     return (
         f"released sums of metric {key[1]!r}, plan {key[0].hex()[:12]}, period {key[2]}: some of their cells are "
         "missing or double; export again, or let `ldp-collector doctor` look at the store"

@@ -18,7 +18,11 @@ ENGINES: Final = (PYTHON, DUCKDB, SPARK)
 MOST_PYTHON_CELLS: Final = 1_000_000
 """Of released sums in a store that plain Python adds up; more, DuckDB does where it is installed."""
 
-_NEEDS: Final = {DUCKDB: ("ibis", "duckdb", "pyarrow"), SPARK: ("ibis", "pyspark", "pyarrow"), PYTHON: ()}
+_NEEDS: Final = {
+    DUCKDB: ("ibis", "duckdb", "pyarrow"),
+    SPARK: ("ibis", "pyspark", "pyarrow", "pandas", "pyarrow_hotfix"),  # the last two: Ibis' own, for Spark
+    PYTHON: (),
+}
 _EXTRAS: Final = {DUCKDB: "reports", SPARK: "spark"}
 
 

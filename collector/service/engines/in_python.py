@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from collector.reduced import Reduced, is_between, reduce_sums
 from collector.release import ReleasedSum
+from collector.service.engines.arrow import SumsError, odd
 from collector.service.engines.base import Files
 
 _COLUMNS = (
@@ -20,16 +21,20 @@ _COLUMNS = (
 
 
 def reduced(files: Files, metric: str | None, since: int | None, until: int | None) -> Reduced:
-    """See `arrow.reduced`."""
-    return reduce_sums(released_sums(files, metric, since, until))
+    """See `arrow.reduced`. Raises ExportError, SumsError."""
+    rows = released_sums(files, metric, since, until)
+    try:
+        return reduce_sums(rows)
+    except ValueError as error:
+        raise SumsError(f"{error}: some are missing or double; export again") from None
 
 
 def released_sums(
     files: Files, metric: str | None = None, since: int | None = None, until: int | None = None
 ) -> list[ReleasedSum]:
-    """One per round and metric, for since <= period_start < until; in no order."""
+    """One per round and metric, for since <= period_start < until; in no order. Raises SumsError."""
     heads: dict[tuple[str, str], tuple[Any, ...]] = {}
-    cells: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    cells: dict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)
     for path in files.of_table("released_sums"):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(columns=list(_COLUMNS)):
@@ -42,9 +47,12 @@ def released_sums(
     return [_sum(key, head, cells[key]) for key, head in heads.items()]
 
 
-def _sum(key: tuple[str, str], head: tuple[Any, ...], cells: list[tuple[int, int]]) -> ReleasedSum:
+def _sum(key: tuple[str, str], head: tuple[Any, ...], cells: list[tuple[int, int | None]]) -> ReleasedSum:
     plan_hash, period_start, delivery, contributors, roster, resent, reports = head
-    totals = tuple(total for _, total in sorted(cells))
+    by_cell = dict(cells)
+    totals = tuple(total for cell in range(len(cells)) if (total := by_cell.get(cell)) is not None)
+    if len(totals) != len(cells):
+        raise SumsError(odd((bytes.fromhex(plan_hash), key[1], period_start)))
     return ReleasedSum(
         key[0], bytes.fromhex(plan_hash), period_start, key[1], totals, contributors, roster, resent, delivery, reports
     )

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from client_sdk.errors import ConfigurationError
 from collector.poisoning import SHARE
 from collector.reports import parse_instant
 from collector.service import quantities
 from collector.service.engines.choice import DUCKDB, ENGINES, PYTHON, SPARK
+from collector.service.on_disk import kept_there
 from collector.service.report_windows import FINEST_FIRST, Zone, zone_of
 from collector.service.settings import parse_duration
 
@@ -68,6 +70,8 @@ class JobConfig:
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigurationError("give a text in quotes")
+    if "\0" in value:
+        raise ConfigurationError("no text with a zero character in it is a name")
     return value
 
 
@@ -106,6 +110,14 @@ def _zone(value: object) -> Zone:
         raise ConfigurationError(str(error).removeprefix("--zone ")) from None
 
 
+def _free(value: object) -> Path:
+    path = _path(value)
+    kept = kept_there(path)
+    if kept is not None:
+        raise ConfigurationError(f"{path} is {kept}, which no output replaces; name another file")
+    return path
+
+
 def _false_devices(value: object) -> Fraction | int:
     try:
         return quantities.false_devices(_text(value))
@@ -115,9 +127,18 @@ def _false_devices(value: object) -> Fraction | int:
 
 def _endpoint(value: object) -> str:
     text = _text(value)
-    if not text.startswith(("http://", "https://")) or not text.partition("://")[2]:
+    if not _is_address(text):
         raise ConfigurationError("give http://HOST:PORT or https://HOST:PORT, of an OTLP receiver's gRPC port")
     return text
+
+
+def _is_address(text: str) -> bool:
+    """Of a host, its port if one is given."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and text.isprintable()
+    except ValueError:  # of brackets, and of a port that is none
+        return False
 
 
 KEYS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
@@ -131,7 +152,7 @@ KEYS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
     "since": ("since", _text),
     "grace": ("grace_s", _grace),
     "outputs": ("outputs", _outputs),
-    "prometheus_file": ("prometheus_file", _path),
+    "prometheus_file": ("prometheus_file", _free),
     "otlp_endpoint": ("otlp_endpoint", _endpoint),
     "false_devices": ("false_devices", _false_devices),
     "log_format": ("log_format", _one_of(*LOG_FORMATS)),
@@ -146,7 +167,7 @@ def read_job(path: Path, default_db: str | None = None) -> JobConfig:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise JobConfigError(path, [error.strerror or "cannot be read"]) from None
-    except ValueError as error:  # of TOML, of UTF-8, and a number with thousands of digits
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, a number with thousands of digits, and brackets
         raise JobConfigError(path, [f"not a TOML file ({error})"]) from None
     problems = [f"unknown {key!r}; known: {', '.join(KEYS)}" for key in sorted(set(document) - set(KEYS))]
     found: dict[str, Any] = {}

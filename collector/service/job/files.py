@@ -18,6 +18,7 @@ from typing import Final
 
 from client_sdk.errors import TelemetryError
 from collector.reports.manifest import NAME, ManifestError, Output, WindowManifest, manifest_of
+from collector.service.on_disk import make_folder
 from collector.service.settings import MachineError
 
 LOCK: Final = ".lock"
@@ -29,7 +30,7 @@ class HeldLockError(TelemetryError):
 
 
 def write(path: Path, data: bytes) -> None:
-    """Whole and on the disk, all but its name: `sync` its folder. Raises OSError."""
+    """Whole and on the disk, all but its name: its folder is to be synced. Raises OSError."""
     with suppress(FileNotFoundError):
         if path.stat().st_size == len(data) and path.read_bytes() == data:
             return
@@ -45,23 +46,6 @@ def write(path: Path, data: bytes) -> None:
 def temporary(path: Path) -> Path:
     """What a file is called until it is whole."""
     return path.with_name(f".{path.name}.tmp")
-
-
-def sync(folder: Path) -> None:
-    """The names in it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(path: Path) -> None:
-    """And those above it. Raises OSError."""
-    if not path.is_dir():
-        make_folder(path.parent)
-        os.mkdir(path)
-        sync(path.parent)
 
 
 def sweep(folder: Path) -> None:

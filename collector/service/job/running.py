@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from collector.service.job.progress import Lines, Progress
 from collector.service.job.source import Snapshot, Source, WindowReading, opened
 from collector.service.job.telemetry import send
 from collector.service.logs import fields
+from collector.service.on_disk import make_folder, sync
 from collector.service.parquet_tables import ExportError
 from collector.service.report_answers import LocalAnswers
 from collector.service.report_windows import Question
@@ -97,11 +99,13 @@ class _Run:
         return found
 
     def _manifests(self) -> dict[str, WindowManifest]:
-        """By window. Raises ConfigurationError for a folder of another zone's windows."""
+        """By window. Raises ConfigurationError for a folder of another zone's windows, or one that was moved."""
         found: dict[str, WindowManifest] = {}
         for folder in files.folders_of(self._config.out, self._config.by):
             if (manifest := files.read_manifest(folder)) is None:
                 continue
+            if folder.name != f"{manifest.by}={manifest.window}":
+                raise ConfigurationError(f"{folder}: its {NAME} is of {manifest.by}={manifest.window}; move it away")
             if manifest.zone != self._config.zone.name:
                 raise ConfigurationError(
                     f"out {self._config.out}: holds windows of zone {manifest.zone!r}, and zone is "
@@ -145,8 +149,9 @@ class _Run:
         for plan in self._source.plans():
             if plan.max_delay_s > self._config.grace_s:
                 log.warning(
-                    "plan %s version %d takes reports until %d s after their period, grace is %d s: what comes later "
-                    "is counted, not added", plan.name, plan.version, plan.max_delay_s, self._config.grace_s,
+                    "plan %s version %d takes reports until %s after their period, grace is %s: what comes later "
+                    "is counted, not added", plan.name, plan.version, timedelta(seconds=plan.max_delay_s),
+                    timedelta(seconds=self._config.grace_s),
                     extra=fields("job_short_grace", plan=plan.name, version=plan.version),
                 )  # fmt: skip
 
@@ -167,7 +172,7 @@ class _Run:
                 self._progress.done(label, one.why)
 
     def _fail(self, label: str, what: str) -> None:
-        line = f"{self._config.by}={label}: {what}"
+        line = what if label == "latest" else f"{self._config.by}={label}: {what}"
         self._outcome.failed.append(line)
         log.error("%s", line, extra=fields("job_failed", window=label))
 
@@ -175,7 +180,7 @@ class _Run:
         window, folder = due.held.window, self._folder(due.held.window)
         before = files.read_manifest(folder)
         if due.outputs and snapshot is not None:
-            files.make_folder(folder)
+            make_folder(folder)
             files.sweep(folder)
             manifest = self._rendered(due, snapshot, folder, before)
             self._outcome.written += 1
@@ -190,9 +195,9 @@ class _Run:
                 manifest.late["reports"], manifest.late["rounds"],
                 extra=fields("job_late", window=window.label, **manifest.late),
             )  # fmt: skip
-        files.sync(folder)  # the outputs' names, before anything says that they are there
+        sync(folder)  # the outputs' names, before anything says that they are there
         files.write(folder / NAME, manifest.to_json().encode())
-        files.sync(folder)
+        sync(folder)
 
     def _rendered(self, due: Due, snapshot: Snapshot, folder: Path, before: WindowManifest | None) -> WindowManifest:
         config, window = self._config, due.held.window
@@ -265,7 +270,7 @@ class _Run:
         if "prometheus" in config.outputs:
             try:
                 files.write(config.latest, text)
-                files.sync(config.latest.parent)
+                sync(config.latest.parent)
             except OSError as error:
                 self._fail("latest", f"{config.latest}: cannot be written ({error.strerror})")
         if config.otlp_endpoint is not None and "otlp" in config.outputs:
@@ -277,7 +282,9 @@ class _Run:
     def _newest_gauges(self) -> bytes | None:
         if GAUGES not in self._wanted:
             return None
-        found = [(one.rounds > 0, one.until, one.window) for one in self._manifests().values() if GAUGES in one.outputs]
-        if not found:
-            return None
-        return (self._config.out / f"{self._config.by}={max(found)[2]}" / GAUGES).read_bytes()
+        there = [
+            (one.rounds > 0, one.until, path)
+            for one in self._manifests().values()
+            if GAUGES in files.present((path := self._config.out / f"{one.by}={one.window}"), one)
+        ]
+        return (max(there)[2] / GAUGES).read_bytes() if there else None

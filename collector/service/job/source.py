@@ -319,6 +319,7 @@ def _rounds_of_files(files: Files, since: int | None, until: int | None) -> Iter
     import pyarrow.parquet as pq
 
     columns = ["period_start", "round", "plan_hash", "contributors", "finished_at", "outcome"]
+    files.of_table("rounds")  # that it is there, and whole
     parts = sorted(files.manifest.tables["rounds"], key=lambda part: part.day or "")
     for part in parts:
         if part.day is not None and not _is_of(part.day, since, until):

@@ -34,6 +34,12 @@ def test_names_that_break_columns_or_run_as_formulas() -> None:
     assert text.endswith("\r\n")
 
 
+@pytest.mark.parametrize("name", ["\n=2+5", "\0=2+5"])
+def test_a_formula_after_what_a_spreadsheet_passes_over(name: str) -> None:
+    ((cell,),) = read_back(to_csv(["label"], [[name]]))[1:]
+    assert cell == f"'{name}"
+
+
 def test_raw_text_is_the_text() -> None:
     assert [row[0] for row in read_back(to_csv(["x"], [[name] for name in NAMES], raw_text=True))[1:]] == NAMES
 

@@ -146,6 +146,14 @@ def test_what_is_asked_for_cuts_the_outer_windows_and_nothing_else_does() -> Non
     assert [window.label for window in whole] == ["2026-01-01"], "half open"
 
 
+@pytest.mark.parametrize("by", ["day", "week", "month"])
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_a_window_that_ends_after_the_calendar_is_refused(by: str, zone: str) -> None:
+    last = at("9999-12-31T23:59:59")
+    with pytest.raises(ConfigurationError, match="9999"):
+        calendar_windows(by, ZoneInfo(zone), last, last)
+
+
 def test_too_many_windows_are_refused_before_they_are_made() -> None:
     with pytest.raises(ConfigurationError, match="--by day: more than 5,000 windows"):
         windows_of("day", UTC, [], {}, -(10**11), 2 * 10**11)

@@ -235,6 +235,16 @@ def test_what_a_crash_left_is_not_believed_where_it_was_changed(
     assert run(store, tmp_path / "out").kept == 4
 
 
+def test_a_file_that_changed_on_the_disk_is_written_anew(store: CollectorStore, tmp_path: Path) -> None:
+    """Not a byte longer or shorter; "export again" is what its reader was told."""
+    run(store, tmp_path / "out")
+    path = next((tmp_path / "out" / "spends").rglob("part-*.parquet"))
+    good = path.read_bytes()
+    path.write_bytes(bytes([*good[:-20], good[-20] ^ 1, *good[-19:]]))
+    assert run(store, tmp_path / "out").written == 1
+    assert path.read_bytes() == good
+
+
 def test_a_full_disk_is_an_error_and_leaves_no_half_file(
     store: CollectorStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -15,17 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from client_sdk.errors import MissingExtraError
 from collector.reduced import reduce_sums
 from collector.release import ReleasedSum
 from collector.service import report_export, sources, storage_cells
 from collector.service.cli import main
-from collector.service.engines import arrow, choice
+from collector.service.engines import arrow, choice, in_python
 from collector.service.engines.arrow import SumsError
-from collector.service.engines.base import EngineError, Files
-from collector.service.engines.exported import Exported
+from collector.service.engines.base import Files
+from collector.service.engines.exported import Exported, open_export
 from collector.service.engines.on_duckdb import OnDuckdb
 from collector.service.parquet_rows import SCHEMAS
-from collector.service.parquet_tables import MANIFEST_FILE, Manifest, Part
+from collector.service.parquet_tables import MANIFEST_FILE, DamagedExportError, Manifest, Part
 from collector.service.storage import CollectorStore
 from tests.unit.collector.service.stores import NOW, make_plan, make_release
 
@@ -43,6 +45,12 @@ def released(totals: Sequence[int], round_id: str = "r") -> ReleasedSum:
     return ReleasedSum(round_id, HASH, 0, "m", tuple(totals), 5, 5, 0, "interactive", 5)
 
 
+def part_of(folder: Path, path: Path, rows: int) -> Part:
+    """As a manifest names it."""
+    content = path.read_bytes()
+    return Part(path.relative_to(folder).as_posix(), rows, len(content), hashlib.sha256(content).hexdigest())
+
+
 @contextmanager
 def engine_over(folder: Path, *files: list[dict[str, Any]]) -> Iterator[OnDuckdb]:
     """Of an export that holds these released sums and nothing else."""
@@ -52,7 +60,7 @@ def engine_over(folder: Path, *files: list[dict[str, Any]]) -> Iterator[OnDuckdb
     for number, rows in enumerate(files):
         path = folder / "released_sums" / f"part-{number:032x}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, schema), path)
-        parts.append(Part(path.relative_to(folder).as_posix(), len(rows), path.stat().st_size, ""))
+        parts.append(part_of(folder, path, len(rows)))
     (folder / MANIFEST_FILE).write_text(Manifest(NOW, None, None, {"released_sums": parts}).to_json())
     engine = OnDuckdb(Files.of(folder))
     try:
@@ -95,6 +103,8 @@ BAD = {
 def test_sums_that_are_not_whole_are_refused(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     with engine_over(tmp_path, rows) as engine, pytest.raises(SumsError, match="missing or double"):
         arrow.reduced(engine, None, None, None)
+    with open_export(tmp_path, "python") as exported, pytest.raises(SumsError, match="missing or double"):
+        exported.reduced()
 
 
 def test_files_of_any_number_are_one_table(tmp_path: Path) -> None:
@@ -120,10 +130,47 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
         pass
     path = next(tmp_path.rglob("part-*.parquet"))
     path.write_bytes(bytes(path.stat().st_size))
-    engine = OnDuckdb(Files.of(tmp_path))
-    with pytest.raises(EngineError, match="DuckDB: "):
+    engine = OnDuckdb(files := Files.of(tmp_path))
+    with pytest.raises(DamagedExportError, match="changed; export again"):
         arrow.reduced(engine, None, None, None)
     engine.close()
+    with pytest.raises(DamagedExportError, match="changed; export again"):
+        in_python.reduced(files, None, None, None)
+
+
+def as_text(table: pa.Table) -> pa.Table:
+    return table.set_column(10, "total", table["total"].cast(pa.string()))
+
+
+def as_double(table: pa.Table) -> pa.Table:
+    return table.set_column(10, "total", table["total"].cast(pa.float64()))
+
+
+@pytest.mark.parametrize("change", [as_text, as_double, lambda table: table.drop_columns(["resent"])])
+@pytest.mark.parametrize("engine", ["python", "duckdb"])
+def test_a_file_with_other_columns_is_refused_though_the_manifest_names_it(
+    tmp_path: Path, change: Callable[[pa.Table], pa.Table], engine: str
+) -> None:
+    """As a program writes it that keeps numbers as doubles; a half of one would be rounded away."""
+    with engine_over(tmp_path, cells([1, 2])):
+        pass
+    path = next(tmp_path.rglob("part-*.parquet"))
+    pq.write_table(change(pq.read_table(path)), path)
+    parts = {"released_sums": [part_of(tmp_path, path, 2)]}
+    (tmp_path / MANIFEST_FILE).write_text(Manifest(NOW, None, None, parts).to_json())
+    with open_export(tmp_path, engine) as exported, pytest.raises(DamagedExportError, match="has other columns"):
+        exported.reduced()
+
+
+def test_a_day_in_another_ones_place_is_refused(tmp_path: Path) -> None:
+    """Both are as long as the manifest says, and good files."""
+    with engine_over(tmp_path, cells([1, 2]), cells([3, 4], "s")):
+        pass
+    first, second = sorted(tmp_path.rglob("part-*.parquet"))
+    assert first.stat().st_size == second.stat().st_size
+    first.write_bytes(second.read_bytes())
+    with open_export(tmp_path, "duckdb") as exported, pytest.raises(DamagedExportError, match=first.name):
+        exported.reduced()
 
 
 def _machine() -> float:
@@ -169,6 +216,14 @@ def test_a_missing_extra_is_named(
         assert main(arguments) == 3
         assert f"ldp-telemetry[{extra}]" in capsys.readouterr().err
     assert main(["report", "--db", store, "--format", "json"]) == 0, "and the store itself needs neither"
+
+
+@pytest.mark.parametrize("module", ["pandas", "pyarrow_hotfix"])
+def test_what_ibis_itself_needs_for_spark_is_of_the_extra(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setattr(choice, "find_spec", lambda name: None if name == module else object())
+    with pytest.raises(MissingExtraError, match=r"ldp-telemetry\[spark\]"):
+        choice.require(choice.SPARK)
+    choice.require(choice.DUCKDB)
 
 
 @pytest.mark.parametrize(

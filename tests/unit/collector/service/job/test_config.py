@@ -86,6 +86,12 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         ('db = "c"\nout = "o"\ngrace = 2', "grace: give a text"),
         ('db = "c"\nout = "o"\nby = ["day"]', "by: \"['day']\" is none of day, week, month"),
         ("db = ", "not a TOML file"),
+        ("db = " + "[" * 5_000, "not a TOML file"),
+        ('db = "c"\nout = "a\\u0000b"', "out: no text with a zero character"),
+        *(
+            (f'db = "c"\nout = "o"\noutputs = ["otlp"]\notlp_endpoint = "{bad}"', "otlp_endpoint: give http://HOST")
+            for bad in ("http://[::1", "http://:4317", "https://h:99999", "http://h:port", "ftp://h:1", "http://h\\n:1")
+        ),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, said: str) -> None:

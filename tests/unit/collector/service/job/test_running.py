@@ -7,7 +7,8 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -410,6 +411,52 @@ def test_a_damaged_manifest_is_said(store: CollectorStore, config: JobConfig) ->
     path.unlink()
     run_job(config, closes(0))
     assert manifest(config, 0)["rounds"] == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda said: said["outputs"].update({"../../report.json": {"bytes": 1, "sha256": ""}}),
+        lambda said: said["outputs"].update({"a\0b": {"bytes": 1, "sha256": ""}}),
+        lambda said: said["outputs"].update({"..": {"bytes": 1, "sha256": ""}}),
+        lambda said: said.update(rounds=float("inf")),
+    ],
+)
+def test_a_manifest_that_says_what_cannot_be_is_damaged(
+    store: CollectorStore, config: JobConfig, change: Callable[[Any], None]
+) -> None:
+    release(store, "r", 0, closes(0))
+    run_job(config, closes(0))
+    path = config.out / f"day={label(0)}" / "manifest.json"
+    said = json.loads(path.read_text())
+    change(said)
+    for bad in (json.dumps(said), "[" * 100_000):
+        path.write_text(bad)
+        with pytest.raises(ConfigurationError, match="move it away"):
+            run_job(config, closes(0))
+
+
+def test_a_folder_that_is_another_windows_is_said(store: CollectorStore, config: JobConfig) -> None:
+    """It would stand for a window that it is not, and be written over."""
+    for day in range(2):
+        release(store, f"r{day}", day, closes(day))
+    run_job(config, closes(1))
+    folders = [config.out / f"day={label(day)}" for day in range(2)]
+    shutil.rmtree(folders[0])
+    shutil.copytree(folders[1], folders[0])
+    before = tree(config.out)
+    with pytest.raises(ConfigurationError, match=rf"is of day={label(1)}; move it away"):
+        run_job(config, closes(1))
+    assert tree(config.out) == before
+
+
+def test_gauges_that_somebody_removed_are_not_handed_out(store: CollectorStore, config: JobConfig) -> None:
+    for day in range(2):
+        release(store, f"r{day}", day, closes(day) - 60, range(30 + day))
+    run_job(config, closes(1))
+    (config.out / f"day={label(1)}" / "gauges.prom").unlink()
+    run_job(replace(config, since=closes(5)), closes(1))  # which writes no window anew
+    assert config.latest.read_bytes() == (config.out / f"day={label(0)}" / "gauges.prom").read_bytes()
 
 
 def test_a_missing_extra_is_named_before_anything_is_read(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
