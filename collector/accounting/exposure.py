@@ -152,6 +152,21 @@ def honest(contributors: int, cohort: Cohort, corrupt: Fraction) -> int:
     return max(1, contributors - math.ceil(corrupt * cohort.roster) - cohort.resent_contributors)
 
 
+def fraction_above(share: Fraction, largest: int) -> Fraction:
+    """The smallest fraction >= share whose denominator is at most `largest`.
+
+    ceil(share x roster) is the same of both for every roster up to `largest`: k / roster is such a fraction. So a share
+    of eighteen digits costs no database its 64-bit integers.
+    """
+    near = share.limit_denominator(largest)
+    if near >= share:
+        return near
+    below, b = near.as_integer_ratio()
+    # near's right neighbour c / d among them: c b - below d = 1, d as large as can be (Hardy and Wright, theorem 28)
+    d = largest - (largest + pow(below, -1, b)) % b
+    return Fraction(1 + below * d, b * d)
+
+
 def local_losses(plan: Plan) -> tuple[PrivacyLoss, ...]:
     """What one report of the plan loses to whoever sees it, but for its memoised metrics (`memoised.memo_losses`)."""
     if plan.sample_metrics is None:

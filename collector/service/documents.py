@@ -14,9 +14,11 @@ from typing import Any, Final, Protocol
 from client_sdk.accounting.ledger import Ledger
 from client_sdk.errors import ConfigurationError
 from client_sdk.plan import Plan
+from client_sdk.secagg.parameters import MAX_ROSTER
 from collector.accounting import fleet
 from collector.accounting.allowance import Allowance, allowed
 from collector.accounting.basic import WINDOWS, Amount, DeviceSpending, EveryDevice, FleetHistory, FleetSum, PlanSpend
+from collector.accounting.exposure import fraction_above
 from collector.accounting.figures import DELTA
 from collector.accounting.fleet import Progress
 from collector.plan_texts import read_plan
@@ -145,8 +147,10 @@ def _is_pure(plans: Mapping[str, Plan]) -> bool:
 
 
 def _shares(plans: Iterable[Plan], assumed: Assumed) -> dict[bytes, Fraction]:
+    """Each plan's share that colludes, as one that engines can multiply a roster by."""
     corrupt = assumed.corrupt
-    return {plan.hash: plan.cohort.corrupt_fraction if corrupt is None else corrupt for plan in plans}
+    shares = {plan.hash: plan.cohort.corrupt_fraction if corrupt is None else corrupt for plan in plans}
+    return {plan: fraction_above(share, MAX_ROSTER) for plan, share in shares.items()}
 
 
 def all_devices_document(

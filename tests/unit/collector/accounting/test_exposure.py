@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import pytest
 
 from client_sdk.accounting.ledger import Cohort, FoldedReports
 from client_sdk.errors import ConfigurationError
-from collector.accounting.exposure import ALONE, NOT_BY_METRIC, exposed, exposures, honest, local_losses
+from collector.accounting.exposure import ALONE, NOT_BY_METRIC, exposed, exposures, fraction_above, honest, local_losses
 from tests.unit.collector.accounting.ledgers import DAY_S, NOW, PLAN, by_hash, entry, ledger, plan_of, unsent
 
 SAMPLED = plan_of(
@@ -35,6 +36,22 @@ def test_n_h_leaves_out_the_corrupt_of_the_roster_and_the_resent() -> None:
     assert honest(1000, Cohort(1000, 1000, 0), Fraction("0.9")) == 100, "no binary fraction"
     assert honest(110, Cohort(110, 121, 2), Fraction("0.1")) == 110 - 13 - 2, "rounded up"
     assert honest(5, Cohort(5, 100, 0), Fraction(1)) == 1, "the victim is there"
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 7, 12])
+def test_the_smallest_fraction_that_is_no_less(largest: int) -> None:
+    all_of_them = sorted({Fraction(a, b) for b in range(1, largest + 1) for a in range(b + 1)})
+    shares = [*all_of_them, *(Fraction(i, 997) for i in range(998)), Fraction(10**18 - 1, 10**18), Fraction(1, 10**18)]
+    for share in shares:
+        assert fraction_above(share, largest) == min(one for one in all_of_them if one >= share)
+
+
+def test_a_share_of_many_digits_hides_as_many_and_fits_into_64_bits() -> None:
+    for share in (Fraction("0.123456789012345678"), Fraction("0.333333333333333334"), Fraction(1, 10**18)):
+        small = fraction_above(share, 1 << 14)
+        assert (1 << 14) * share.numerator > 2**63 or share.numerator == 1
+        assert (1 << 14) * small.numerator + small.denominator < 2**63
+        assert all(math.ceil(small * roster) == math.ceil(share * roster) for roster in range(1, 1 << 14, 7))
 
 
 def test_a_counted_report_is_hidden_by_metric() -> None:
