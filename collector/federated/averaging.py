@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from client_sdk.plan import Metric, Plan
+from collector.federated.checks import whole_number
 from collector.federated.clipping import BIT_CLIP, ClipRule, fit_fraction
 from collector.release import ReleasedSum
 
@@ -45,8 +46,7 @@ class Task:
     clip: ClipRule = field(default_factory=ClipRule)
 
     def __post_init__(self) -> None:
-        if self.expected < 1:
-            raise ValueError(f"expected: a round needs at least one device, got {self.expected}")
+        whole_number("expected", self.expected, 1)
         if not 0.0 < self.step < math.inf:
             raise ValueError(f"step: must be above 0 and finite, got {self.step!r}")
 
@@ -149,14 +149,17 @@ def average(update: RoundSum, clip: float, expected: int) -> tuple[float, ...]:
     return tuple(value * clip / expected for value in update.values)
 
 
-def advance(task: Task, plan: Plan, state: State, released: Sequence[ReleasedSum]) -> Outcome:
-    """The state after a round. released: what its period released, all cohorts. ValueError for another model's sums,
-    or another plan version's (its lattice steps are of another length), or those of several periods.
+def advance(task: Task, plan: Plan, state: State, released: Iterable[ReleasedSum]) -> Outcome:
+    """The state after a round. released: what its period released, all cohorts, once each. ValueError for a plan that
+    is not the task's (`Task.check_plan`) and for another model's sums, another plan version's (its lattice steps are of
+    another length), those of several periods, or a sum that is there twice.
 
     A round that released nothing moves neither the model nor C: without a sum there is no noise to add up either.
     """
-    _check_round(task, plan, released)
-    update, fitted = (RoundSum.of(plan.metrics[name], released) for name in (task.update, task.fitted))
+    task.check_plan(plan)
+    mine = tuple(one for one in released if one.metric in (task.update, task.fitted))
+    _check_round(plan, mine)
+    update, fitted = (RoundSum.of(plan.metrics[name], mine) for name in (task.update, task.fitted))
     if len(update.values) != len(state.model):
         raise ValueError(f"the plan's updates have {len(update.values)} numbers, the model has {len(state.model)}")
     mean = average(update, state.clip, task.expected)
@@ -166,11 +169,14 @@ def advance(task: Task, plan: Plan, state: State, released: Sequence[ReleasedSum
     return Outcome(mean, fraction, update.contributors, State(state.number + 1, model, clip))
 
 
-def _check_round(task: Task, plan: Plan, released: Sequence[ReleasedSum]) -> None:
-    mine = [one for one in released if one.metric in (task.update, task.fitted)]
+def _check_round(plan: Plan, mine: Sequence[ReleasedSum]) -> None:
     if any(one.plan_hash != plan.hash for one in mine):
         raise ValueError(
             f"released: has sums of another plan than {plan.name} version {plan.version}; hand over its own"
         )
     if len(periods := {one.period_start for one in mine}) > 1:
         raise ValueError(f"released: has sums of {len(periods)} periods; a round is one period")
+    if len({(one.round_id, one.metric) for one in mine}) < len(mine):
+        raise ValueError(
+            "released: has a cohort's sum more than once, and it would count as often; hand over each once"
+        )

@@ -50,11 +50,14 @@ class ClipRule:
         return self.largest if wanted >= math.log(self.largest) else math.exp(wanted)
 
 
-def fit_bit(norm: float, clip: float) -> float:
-    """What a device reports: +1/2 where its update's norm is at most C, else -1/2. ValueError for what is no norm."""
+def fit_bit(norm: float, clip: float) -> tuple[float]:
+    """What a device records, a vector of one number: +1/2 where its update's norm is at most C, else -1/2.
+
+    `client.record("fits", fit_bit(norm, C))` takes it as it is. ValueError for what is no norm.
+    """
     if math.isnan(norm) or norm < 0.0:
         raise ValueError("a norm is a number of at least 0")
-    return BIT_CLIP if norm <= clip else -BIT_CLIP
+    return (BIT_CLIP if norm <= clip else -BIT_CLIP,)
 
 
 def fit_fraction(bit_sum: float, expected: int) -> float:

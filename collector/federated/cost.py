@@ -30,6 +30,7 @@ from collector.accounting import local, rdp
 from collector.accounting.composition import Composer
 from collector.accounting.losses import central_pair, local_pair
 from collector.accounting.pairs import LossPair, check_delta
+from collector.federated.checks import known_relation, whole_number
 
 Relation = Literal["replace", "add_or_remove"]
 RELATIONS: Final[tuple[Relation, ...]] = ("replace", "add_or_remove")
@@ -56,8 +57,9 @@ class Epsilons:
 def loss_under(loss: PrivacyLoss, relation: Relation) -> PrivacyLoss:
     """A vector's loss with its sensitivity under `relation`: half of its own where a vector is taken away to zeros.
 
-    ValueError for a loss that is no vector's.
+    ValueError for a loss that is no vector's, or an unknown relation.
     """
+    known_relation(relation, RELATIONS)
     if relation == "replace":
         return loss
     if loss.mechanism == "laplace":
@@ -74,18 +76,21 @@ class CostMeter:
     """Costs of a device that took part in every round. Not to be shared by threads.
 
     losses: of one report's metrics that count, update and bit. n_h: honest contributors of the smallest cohort, the
-    device itself among them. delta: at which every epsilon is shown. ValueError for a delta outside (0, 1).
+    device itself among them. delta: at which every epsilon is shown. ValueError for a delta outside (0, 1), for counts
+    that are not whole, and for an unknown relation; 0 rounds have been none yet.
     """
 
     def __init__(self, losses: Sequence[PrivacyLoss], n_h: int, delta: float) -> None:
         check_delta(delta)
-        if delta == 0.0 or n_h < 1 or not losses:
-            raise ValueError(f"a delta above 0, a loss and an honest device are needed, got {delta!r} and {n_h}")
-        self.n_h, self.delta = n_h, delta
+        if delta == 0.0 or not losses:
+            raise ValueError(
+                f"a delta above 0 and at least one loss are needed, got {delta!r} and {len(losses)} losses"
+            )
+        self.n_h, self.delta = whole_number("n_h", n_h, 1), delta
         self._losses = tuple(losses)
         self._local = _Accountants([local_pair(loss) for loss in losses])
         self._central = {
-            relation: _Accountants([central_pair(loss_under(loss, relation), n_h) for loss in losses])
+            relation: _Accountants([central_pair(loss_under(loss, relation), self.n_h) for loss in losses])
             for relation in RELATIONS
         }
 
@@ -96,15 +101,17 @@ class CostMeter:
 
     def plain(self, rounds: int) -> tuple[Decimal, Decimal]:
         """(epsilon, delta) of so many reports to whoever sees them, by the plain sum."""
+        rounds = whole_number("rounds", rounds, 0)
         return self.report.epsilon * rounds, self.report.delta * rounds
 
     def local(self, rounds: int) -> Epsilons:
         """Of so many reports, to whoever sees each of them. Relation: replace."""
-        return self._local.epsilons(rounds, self.delta)
+        return self._local.epsilons(whole_number("rounds", rounds, 0), self.delta)
 
     def central(self, rounds: int, relation: Relation = "replace") -> Epsilons:
         """Of so many reports, to whoever sees only the sums that they are in."""
-        return self._central[relation].epsilons(rounds, self.delta)
+        known_relation(relation, RELATIONS)
+        return self._central[relation].epsilons(whole_number("rounds", rounds, 0), self.delta)
 
 
 class _Accountants:
@@ -137,14 +144,17 @@ def _log_sum(logs: NDArray[np.float64]) -> float:
     return peak + math.log(float(np.exp(logs - peak).sum()))
 
 
-@lru_cache(maxsize=256)
 def averaging_cost(noise_multiplier: float, rounds: int, delta: float, relation: Relation) -> Epsilons:
     """Of federated averaging with Gaussian noise of deviation noise_multiplier x C in each round's sum of everybody.
 
     The textbook setting, with one release a round: what a planner compares settings by. ValueError for noise that
-    protects nobody, or fewer rounds than one.
+    protects nobody, rounds that are no whole number of at least one, or an unknown relation.
     """
-    if rounds < 1:
-        raise ValueError(f"at least one round is needed, got {rounds}")
+    known_relation(relation, RELATIONS)
+    return _averaging_cost(noise_multiplier, whole_number("rounds", rounds, 1), delta, relation)
+
+
+@lru_cache(maxsize=256)  # looked up after the checks: to a cache 1.0 and True are 1
+def _averaging_cost(noise_multiplier: float, rounds: int, delta: float, relation: Relation) -> Epsilons:
     pair = local.gaussian(noise_multiplier, 2.0 if relation == "replace" else 1.0)
     return _Accountants([pair]).epsilons(rounds, delta)

@@ -1,25 +1,26 @@
 """`ldp-collector`: finds the subcommand, runs it, and turns every fault into one line and an exit status.
 
 0 done; 1 a verdict (what was checked does not hold); 2 wrong input; 3 the environment (a missing extra, a full
-or locked disk). A subcommand is a module `cli_NAME`, its hyphens underscores, with `add_parser(subparsers)` and
-`run(args) -> int`; only the one that is called is imported, so a missing extra stops no other one.
+or locked disk); 130 ended by Ctrl-C, without a traceback also while modules are imported. A subcommand is a module
+`cli_NAME`, its hyphens underscores, with `add_parser(subparsers)` and `run(args) -> int`; only the one that is called
+is imported, so a missing extra stops no other one.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from client_sdk.errors import ConfigurationError, MissingExtraError, PlanError, TelemetryError
-from collector.reports.text import printable
-from collector.service.cli_common import OneLineParser
-from collector.service.storage_errors import StoreError, StoreProblem
-from collector.service.versions import installed_version
+
+if TYPE_CHECKING:  # what takes long to import is imported in `main`, where Ctrl-C is expected
+    import argparse
+    from types import ModuleType
 
 PROG: Final = "ldp-collector"
 WRONG_INPUT: Final = 2
@@ -55,7 +56,8 @@ EXAMPLES = """examples:
   ldp-collector report --db sqlite:///collector.db --since 2026-01-01 --format csv
   ldp-collector report --server collector.example:443 --access-token-file anna.token
 
-exit status: 0 done, 1 a verdict, 2 wrong input, 3 the environment"""
+exit status: 0 done, 1 a verdict, 2 wrong input, 3 the environment;
+130, 143: ended by Ctrl-C, by SIGTERM"""
 
 EXTRA_OF: Final = {
     **dict.fromkeys(("sqlalchemy", "alembic", "rich", "structlog", "prometheus_client"), "collector"),
@@ -76,7 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = next((a for a in arguments if not a.startswith("-")), "")
     prog = f"{PROG} {name}" if name in COMMANDS else PROG
     try:
-        status = _run(arguments, name)
+        with _interrupts_end_quietly():  # nothing is open yet
+            module, args = _parsed(arguments, name)
+        status = int(module.run(args))
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has left: nothing to say, and nothing more may be flushed.
@@ -97,7 +101,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(arguments: list[str], name: str) -> int:
+@contextmanager
+def _interrupts_end_quietly() -> Iterator[None]:
+    """Ctrl-C ends the process at once: as an exception among imports it may come out of a C module as another error,
+    or be printed and forgotten by a callback. Left alone: an interrupt that is ignored, or handled by somebody else.
+    """
+    try:
+        ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED)) if ours else None
+    except ValueError:  # not in the main thread, which gets no interrupts either
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _parsed(arguments: list[str], name: str) -> tuple[ModuleType, argparse.Namespace]:
+    import argparse
+
+    from collector.service.cli_common import OneLineParser
+    from collector.service.versions import installed_version
+
     parser = OneLineParser(
         prog=PROG,
         description="Local-differential-privacy telemetry: a collector that only ever sees sums.",
@@ -116,10 +142,12 @@ def _run(arguments: list[str], name: str) -> int:
     args = parser.parse_args(arguments)
     if module is None:  # `required` leaves no other way here
         raise ConfigurationError("no command given")
-    return int(module.run(args))
+    return module, args
 
 
 def _status_of(error: TelemetryError) -> int:
+    from collector.service.storage_errors import StoreError, StoreProblem
+
     if isinstance(error, StoreError):
         named_wrong = {StoreProblem.MISSING, StoreProblem.NOT_A_STORE}
         return WRONG_INPUT if error.problem in named_wrong else ENVIRONMENT
@@ -128,6 +156,8 @@ def _status_of(error: TelemetryError) -> int:
 
 def _fail(prog: str, error: TelemetryError | str, status: int) -> int:
     """One line; a plan's faults one line each, as each names its own field."""
+    from collector.reports.text import printable
+
     problems = error.problems if isinstance(error, PlanError) else (str(error),)
     for problem in problems:
         sys.stderr.write(f"{prog}: {printable(problem)}\n")

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from client_sdk.errors import ConfigurationError
+from collector.reports.text import printable
 from collector.service.demo.command import add_output, demo_folder, kept, signals_as_exceptions, told
 
 if TYPE_CHECKING:
@@ -63,11 +65,28 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     plan, lines = demo_plan(args.devices, args.rounds), both_lines(args.devices)
     world = generated_world(args.devices, args.seed)
-    with signals_as_exceptions(), demo_folder(args.out) as folder, _progress(args.devices, args.rounds) as progress:
+    with (
+        _end_is_told(args.out),
+        signals_as_exceptions(),
+        demo_folder(args.out) as folder,
+        _progress(args.devices, args.rounds) as progress,
+    ):
         done = run_rounds(plan, lines, world, args.rounds, folder, progress.step, progress.ended)
         result = build_result(plan, lines, world, done, args.rounds)
         encoded = kept(result, folder)
     return told(result, encoded, args.format, print_tables)
+
+
+@contextmanager
+def _end_is_told(out: Path | None) -> Iterator[None]:
+    """One line where Ctrl-C or a signal ends the demo before its verdict: what stands in `out` now."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        found = sorted(path.name + "/" * path.is_dir() for path in out.iterdir()) if out and out.is_dir() else []
+        what = f"{printable(str(out))} keeps {', '.join(found)}" if found else "nothing was kept"
+        sys.stderr.write(f"ldp-collector federated-demo: ended before its verdict; {what}\n")
+        raise
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -73,8 +73,8 @@ class Device:
         length = float(np.linalg.norm(update, ord=line.order))
         scaled, bit = update / state.clip, fit_bit(length, state.clip)
         self.client.record(line.task.update, scaled)
-        self.client.record(line.task.fitted, [bit])
-        return Sent(scaled / max(1.0, length / state.clip), bit)
+        self.client.record(line.task.fitted, bit)
+        return Sent(scaled / max(1.0, length / state.clip), *bit)
 
 
 def model_path(folder: Path, line: Line) -> Path:

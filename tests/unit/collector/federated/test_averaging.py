@@ -115,6 +115,25 @@ def test_sums_of_another_version_or_of_two_periods_are_refused() -> None:
     assert advance(TASK, plan, START, [*parts, elsewhere]) == advance(TASK, plan, START, parts)
 
 
+def test_a_cohorts_sum_counts_once() -> None:
+    """Read twice, as from a store and its replica, it would be twice the average, and twice the devices."""
+    plan = PLANS["l2"]
+    parts = cohort(plan, exact(plan, [[0.1, 0.0, 0.0]] * 5, [0.5] * 5))
+    other = cohort(plan, exact(plan, [[0.1, 0.0, 0.0]] * 5, [0.5] * 5), "b")  # as large, and another one
+    assert advance(TASK, plan, START, [*parts, *other]).contributors == 10
+    bits = [one for one in parts if one.metric == "fits"]
+    again = [dataclasses.replace(one, contributors=one.contributors + 1) for one in parts]
+    for twice in (parts, bits, again):
+        with pytest.raises(ValueError, match="a cohort's sum more than once"):
+            advance(TASK, plan, START, [*parts, *other, *twice])
+
+
+def test_sums_may_come_from_a_generator() -> None:
+    plan = PLANS["l1"]
+    parts = cohort(plan, exact(plan, [[0.5, -0.25, 0.0]] * 5, [0.5] * 5))
+    assert advance(TASK, plan, START, (one for one in parts)) == advance(TASK, plan, START, parts)
+
+
 def test_a_round_without_a_sum_moves_nothing() -> None:
     task = Task("update", "fits", EXPECTED, clip=ClipRule(quantile=0.8))  # where half that fitted would move C
     outcome = advance(task, PLANS["l1"], START, [])
@@ -126,8 +145,13 @@ def test_what_a_plan_must_hold() -> None:
     for task in (Task("none", "fits", 1), Task("fits", "fits", 1), Task("update", "update", 1)):
         with pytest.raises(ValueError, match='kind "vector"'):
             task.check_plan(PLANS["l1"])
-    for fields in ({"expected": 0}, {"expected": 1, "step": 0.0}, {"expected": 1, "step": math.nan}):
-        with pytest.raises(ValueError, match=r"expected|step"):
+        with pytest.raises(ValueError, match='kind "vector"'):
+            advance(task, PLANS["l1"], START, [])
+    for expected in (0, -1, 2.5, 2.0, True, math.nan, "2"):
+        with pytest.raises(ValueError, match=r"^expected: must be a whole number of at least 1, got "):
+            Task("update", "fits", expected)  # type: ignore[arg-type]
+    for fields in ({"expected": 1, "step": 0.0}, {"expected": 1, "step": math.nan}):
+        with pytest.raises(ValueError, match="step"):
             Task("update", "fits", **fields)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the model has 2"):
         advance(TASK, PLANS["l1"], State(0, (1.0, 2.0), 1.0), [])

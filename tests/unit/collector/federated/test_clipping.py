@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client_sdk import TelemetryClient
 from collector.federated.clipping import ClipRule, fit_bit, fit_fraction, update_multiplier
 
 norms = st.floats(1e-6, 1e6)
@@ -46,10 +48,35 @@ def test_rules_that_cannot_work(fields: dict[str, float]) -> None:
 
 
 def test_the_bit() -> None:
-    assert (fit_bit(1.0, 1.0), fit_bit(0.0, 1.0), fit_bit(1.1, 1.0), fit_bit(math.inf, 1.0)) == (0.5, 0.5, -0.5, -0.5)
+    told = [fit_bit(norm, 1.0) for norm in (1.0, 0.0, 1.1, math.inf)]
+    assert told == [(0.5,), (0.5,), (-0.5,), (-0.5,)]
     for norm in (math.nan, -1.0):
         with pytest.raises(ValueError, match="norm"):
             fit_bit(norm, 1.0)
+
+
+def test_the_bit_is_recorded_as_it_is(tmp_path: Path) -> None:
+    """A bare number would be refused as `wrong_type`, and C would stay where it is without a word."""
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        '[plan]\nname = "learning"\nversion = 1\nperiod = "1d"\n[cohort]\nmin_size = 2\ntarget_size = 10\n'
+        "[budget]\nlifetime = 1000\n"
+        '[metrics.fits]\nkind = "vector"\ndimension = 1\nclip = 0.5\nnorm = "l1"\nepsilon = 1\n'
+    )
+    with TelemetryClient(
+        "127.0.0.1:9",
+        plan=plan,
+        data_dir=tmp_path / "device",
+        registrar="127.0.0.1:9",
+        registrar_key=b"\x58" + 31 * b"\x66",
+        consent=True,
+        insecure=True,
+        background=False,
+    ) as client:
+        for norm in (0.5, 2.0):
+            client.record("fits", fit_bit(norm, 1.0))
+        client.flush(seal=True)
+        assert client.counters() == {"sealed": 1}
 
 
 def test_the_share_is_over_the_expected_count() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,8 +137,47 @@ def test_divergences_of_atoms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "n_h", "delta"), [(LAPLACE, 0, 1e-6), (LAPLACE, 5, 0.0), (LAPLACE, 5, 1.0), ((), 5, 1e-6)]
+    ("losses", "n_h", "delta", "words"),
+    [
+        *((LAPLACE, n_h, 1e-6, "^n_h: must be a whole number of at least 1, got") for n_h in (0, -1, 2.5, 3.0, True)),
+        *((LAPLACE, 5, delta, "delta") for delta in (0.0, 1.0, math.nan)),
+        ((), 5, 1e-6, "at least one loss"),
+    ],
 )
-def test_what_has_no_cost(losses: tuple[PrivacyLoss, ...], n_h: int, delta: float) -> None:
-    with pytest.raises(ValueError, match="delta"):
+def test_what_has_no_cost(losses: tuple[PrivacyLoss, ...], n_h: int, delta: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         CostMeter(losses, n_h, delta)
+
+
+METER = CostMeter(LAPLACE, np.int64(5), DELTA)  # type: ignore[arg-type]  # numpy's are whole numbers too
+
+
+@pytest.mark.parametrize("relation", ["foo", "", "Replace", None, ["replace"]])
+def test_an_unknown_relation_is_not_taken_for_the_cheaper_one(relation: Any) -> None:
+    asked: list[Callable[[], object]] = [
+        lambda: averaging_cost(1.0, 1, DELTA, relation),
+        lambda: METER.central(1, relation),
+        *(partial(loss_under, loss, relation) for loss in (*LAPLACE, *GAUSSIAN)),
+    ]
+    for ask in asked:
+        with pytest.raises(ValueError, match=r"^relation: must be 'replace' or 'add_or_remove', got "):
+            ask()
+
+
+@pytest.mark.parametrize("rounds", [-1, 1.0, 1.5, math.nan, True, "1", None])
+def test_rounds_are_counted_in_whole_numbers(rounds: Any) -> None:
+    averaging_cost(10.0, 1, DELTA, "replace")  # 1.0 and True are not found where 1 was kept
+    asked = (METER.plain, METER.local, METER.central, lambda n: averaging_cost(10.0, n, DELTA, "replace"))
+    for ask, least in zip(asked, (0, 0, 0, 1), strict=True):
+        with pytest.raises(ValueError, match=f"^rounds: must be a whole number of at least {least}, got "):
+            ask(rounds)
+
+
+def test_no_rounds_and_those_of_numpy() -> None:
+    assert (METER.plain(0), METER.local(0).pld, METER.central(0).pld) == ((Decimal(0), Decimal(0)), 0.0, 0.0)
+    two: Any = np.int64(2)
+    assert (METER.plain(two), METER.local(two), METER.central(two)) == (
+        METER.plain(2),
+        METER.local(2),
+        METER.central(2),
+    )

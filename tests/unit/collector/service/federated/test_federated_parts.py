@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,8 @@ def memory_run(plan: Plan, lines: tuple[Line, ...], world: World, rounds: int = 
                 length = float(np.linalg.norm(update, ord=line.order))
                 bit = fit_bit(length, before.clip)
                 state.add(line.task.update, update / before.clip, os.urandom)
-                state.add(line.task.fitted, [bit], os.urandom)
-                sent[line.name] = Sent(update / max(before.clip, length), bit)
+                state.add(line.task.fitted, bit, os.urandom)
+                sent[line.name] = Sent(update / max(before.clip, length), *bit)
             told.append(sent)
             reports.append(make_report(plan, state, os.urandom))
         released = [one for at in range(0, len(reports), COHORT) for one in opened(plan, reports[at : at + COHORT], at)]
@@ -348,8 +349,8 @@ def test_a_report_that_came_twice_hides_nobody(sound: FederatedRun) -> None:
 def test_no_raw_value_is_in_a_repr(sound: FederatedRun) -> None:
     """What the devices had told is known to the demo alone; a traceback must not print it."""
     one = sound.rounds[0].lines["l1"]
-    text = repr(sound) + repr(one) + repr(WORLD) + repr(Sent(np.array([0.123]), 0.5))
-    for raw in (*one.true_average, one.true_fraction, 0.123):
+    text = repr(sound) + repr(one) + repr(WORLD) + repr(Sent(np.array([0.98712345]), 0.5))
+    for raw in (*one.true_average, one.true_fraction, 0.98712345):  # of so many digits that noise has not the same
         assert repr(raw) not in text
 
 
@@ -404,3 +405,28 @@ def test_progress_is_a_bar_on_a_terminal() -> None:
 def test_how_often_accuracy_fails_is_what_was_measured() -> None:
     assert (judging.ACCURACY_RUNS, judging.GAIN) == (40_000, 0.25)
     assert judging.ALARM == 1e-9
+
+
+# --- an end before the verdict --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit(143)])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_demo_that_is_ended_says_what_is_kept(
+    named: bool, end: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(*arguments: Any) -> None:
+        (folder,) = (one for one in arguments if isinstance(one, Path))
+        (folder / "collector.db").touch()
+        (folder / "devices").mkdir()
+        raise end
+
+    monkeypatch.setattr("collector.service.federated.run.run_rounds", ended)
+    arguments = ["federated-demo", *(["--out", str(tmp_path / "kept")] if named else [])]
+    if end is KeyboardInterrupt:
+        assert cli.main(arguments) == 130
+    else:
+        with pytest.raises(SystemExit, match="143"):
+            cli.main(arguments)
+    what = f"{tmp_path / 'kept'} keeps collector.db, devices/" if named else "nothing was kept"
+    assert capsys.readouterr().err == f"ldp-collector federated-demo: ended before its verdict; {what}\n"
