@@ -144,6 +144,7 @@ class Enrolment:
             if _is_refusal(error):
                 self.token = None  # used up, expired or wrong: no repeat can help
                 text = "the registrar refused the enrolment token; issue a new one"
+                self.outages.begin(ENROLMENT, text, anew=True)  # once: whatever was wrong before had another remedy
                 raise NoCertificateError("enrolment_refused", text, lasting=True) from None
             reason = _registrar_reason(error)
             cause = advice.of_registrar(error)

@@ -25,9 +25,9 @@ class Outages:
     def __init__(self) -> None:
         self._current: dict[str, str] = {}
 
-    def begin(self, what: str, why: str) -> None:
-        """`what` does not work, because of `why` (one line)."""
-        level = logging.DEBUG if what in self._current else logging.WARNING
+    def begin(self, what: str, why: str, *, anew: bool = False) -> None:
+        """`what` does not work, because of `why` (one line). anew: that is news, also in an outage that goes on."""
+        level = logging.DEBUG if what in self._current and not anew else logging.WARNING
         self._current[what] = why
         logger().log(level, "%s: %s", what, why)
 

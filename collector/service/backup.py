@@ -85,18 +85,20 @@ def _writing(out: Path) -> Iterator[None]:
 
 def _file_of(url: str) -> Path:
     """The store's file, once it is seen that it is one of ours."""
+    neither: StoreError | None = None
     for kind in KINDS:
         try:
             store = kind.open(url, read_only=True)
         except StoreError as error:
-            if error.problem is not StoreProblem.NOT_A_STORE or kind is KINDS[-1]:
+            if error.problem is not StoreProblem.NOT_A_STORE:
                 raise
+            neither = neither or error  # what the first, a collector's, says of it
             continue
         with closing(store):
             if store.file is None:
                 raise ConfigurationError(f"{store.where}: {NOT_HERE}")
             return store.file
-    raise AssertionError("the last kind returns or raises")
+    raise neither or AssertionError("there is a kind")
 
 
 def _copy(source: Path, copy: Path, out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +21,17 @@ _OPTIONS: Final = frozenset({
     "krbsrvname", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "ssl_min_protocol_version",
 })  # fmt: skip
 """Of libpq's; not `options`, by which a server's settings could be changed behind our back."""
+
+_TLS_VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+
+_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "gssencmode": ("disable", "prefer", "require"),
+    "channel_binding": ("disable", "prefer", "require"),
+    "target_session_attrs": ("any", "read-write", "read-only", "primary", "standby", "prefer-standby"),
+    "ssl_min_protocol_version": _TLS_VERSIONS,
+}
+"""What libpq takes for them; a slip would look like a server that cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +76,17 @@ def _options(url: URL) -> dict[str, str]:
         if name not in _OPTIONS or not isinstance(value, str):
             allowed = ", ".join(sorted(_OPTIONS))
             raise ConfigurationError(f"store URL: an option that is not known here, or twice; there are {allowed}")
+        _check_value(name, value)
         found[name] = value
     return found
+
+
+def _check_value(name: str, value: str) -> None:
+    allowed = _VALUES.get(name)
+    if allowed is not None and value not in allowed:
+        raise ConfigurationError(f"store URL: {name} must be one of {', '.join(allowed)}")
+    if name == "connect_timeout" and not re.fullmatch(r"[0-9]{1,9}", value, re.ASCII):
+        raise ConfigurationError("store URL: connect_timeout must be a whole number of seconds")
 
 
 def _where(parameters: Mapping[str, Any]) -> str:

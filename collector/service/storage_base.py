@@ -5,6 +5,10 @@ Rules of this file: every `_reading` and `_writing` is one transaction, on disk 
 wrong in one leaves as a StoreError, so that who serves or tidies up goes on: also what a row holds that nobody expects,
 and a value that no row can hold. Its text repeats no value. Which engine stands below, how it locks and what its faults
 mean, its backend knows (`storage_sqlite.py`, `storage_postgres.py`).
+Which write failed last is remembered until one works: in an outage `probe` goes through that very write once more and
+takes it back, because a lock or a fault may lie on a row or a table that nothing else touches. No device is asked for
+anything meanwhile. Housekeeping is not remembered: it may take minutes, and devices' writes may work without it.
+A store whose tables are not all there is refused when it is opened for writing.
 What it does not do: it repeats nothing that may have been committed. A commit whose answer is lost is a fault.
 """
 
@@ -15,15 +19,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from traceback import extract_tb
-from typing import ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, false, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from client_sdk.errors import TelemetryError
 from collector.service.storage_backend import Backend, Writer, backend_of
 from collector.service.storage_errors import StoreError, StoreProblem
-from collector.service.storage_schema import Schema, revision_of, upgrade
+from collector.service.storage_schema import Schema, not_current, revision_of, upgrade
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +51,7 @@ class Store:
     def __init__(self, backend: Backend, engine: Engine) -> None:
         self._backend = backend
         self._engine = engine
+        self._failed: Callable[[Connection], Any] | None = None
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Self:
@@ -57,19 +62,28 @@ class Store:
         backend = backend_of(url, busy_timeout_s)
         if read_only:
             return cls(backend, backend.for_reading(cls.schema))
+        return cls._opened(backend, cls._migrate)
+
+    @classmethod
+    def open_existing(cls, url: str, *, migrate: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Self:
+        """`open` for writing, of a store that must be there: a new one in its place would have forgotten everything.
+
+        migrate: for who serves. An older one is refused otherwise, as it is for reading: replicas may be at work on it.
+        """
+        backend = backend_of(url, busy_timeout_s)
+        backend.require_store(cls.schema)
+        return cls._opened(backend, cls._migrate if migrate else cls._require_current)
+
+    @classmethod
+    def _opened(cls, backend: Backend, begin: Callable[[Self], None]) -> Self:
         store = cls(backend, backend.for_writing(cls.schema))
         try:
-            store._migrate()
+            begin(store)
+            store._require_tables()
         except BaseException:
             store.close()
             raise
         return store
-
-    @classmethod
-    def open_existing(cls, url: str, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Self:
-        """`open` for writing, of a store that must be there: a new one in its place would have forgotten everything."""
-        backend_of(url, busy_timeout_s).require_store(cls.schema)
-        return cls.open(url, busy_timeout_s=busy_timeout_s)
 
     @property
     def where(self) -> str:
@@ -87,9 +101,30 @@ class Store:
             self._engine.dispose()
 
     def probe(self) -> None:
-        """Could a release be stored now? Raises StoreError; leaves nothing behind."""
-        with self._writing() as conn:
-            self._backend.probe(conn, self.schema)
+        """Could what is asked of it be written now, every table and the write that failed last? Leaves nothing behind.
+
+        Raises StoreError. That write refused for what it holds is an answer, and the store has given it.
+        """
+        failed = self._failed
+        try:
+            with self._writing() as conn:
+                self._backend.probe(conn, self.schema)
+                self._touch(conn)
+                if failed is not None:
+                    with conn.begin_nested() as rehearsal:
+                        failed(conn)
+                        rehearsal.rollback()
+        except TelemetryError as error:
+            if failed is None or _is_outage(error):
+                raise
+        if self._failed is failed:
+            self._failed = None
+
+    def _touch(self, conn: Connection) -> None:
+        """Takes the locks that rows need, in each table, and writes none."""
+        for table in self.schema.metadata.sorted_tables:
+            nothing = select(table).where(false())
+            conn.execute(insert(table).from_select(table.columns.keys(), nothing, include_defaults=False))
 
     # --- for subclasses ---
 
@@ -135,8 +170,31 @@ class Store:
         return self._once(kind, work)
 
     def _once(self, kind: Writer, work: Callable[[Connection], T]) -> T:
-        with self._writing(kind) as conn:
-            return work(conn)
+        try:
+            with self._writing(kind) as conn:
+                found = work(conn)
+        except StoreError as error:
+            if kind is not Writer.HOUSEKEEPING and _is_outage(error):
+                self._failed = work
+            raise
+        if kind is not Writer.HOUSEKEEPING:
+            self._failed = None
+        return found
+
+    def _require_current(self) -> None:
+        with self._reading() as conn:
+            revision = revision_of(conn, self.schema)
+        if revision != self.schema.head:
+            raise not_current(self.where, self.schema, revision)
+        self._backend.settle()
+
+    def _require_tables(self) -> None:
+        with self._reading() as conn:
+            there = inspect(conn)
+            lost = [table.name for table in self.schema.metadata.sorted_tables if not there.has_table(table.name)]
+        if lost:
+            what = f"table {', '.join(lost)} is missing; run `ldp-collector doctor`, restore a backup"
+            raise StoreError(self.where, StoreProblem.DAMAGED, what)
 
     def _migrate(self) -> None:
         self._backend.settle()
@@ -145,6 +203,11 @@ class Store:
                 return
         with self._writing(Writer.MIGRATION) as conn:
             upgrade(conn, self.schema)  # looks again at what is there: another process may have been quicker
+
+
+def _is_outage(error: TelemetryError) -> bool:
+    """Else it is about one call's rows."""
+    return isinstance(error, StoreError) and error.problem is not StoreProblem.REFUSED
 
 
 def _said(error: Exception) -> str:

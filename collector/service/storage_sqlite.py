@@ -45,6 +45,9 @@ _BY_SQLITE_CODE: Final = {
 }
 
 
+_LOST: Final = re.compile(r"no such (table|column)|has no column named")
+"""SQLite has no code of its own for what was there when the store was opened."""
+
 _FULL_ERRNO: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY_ERRNO: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
@@ -186,6 +189,9 @@ def _store_error(path: Path, error: BaseException | None, *, judging: bool) -> S
         what = "is no SQLite file; name the store, or restore its backup if this was it"
         return StoreError(path, StoreProblem.NOT_A_STORE, what)
     problem = None if code is None else _BY_SQLITE_CODE.get(code & 0xFF)
+    if code == sqlite3.SQLITE_ERROR and _LOST.search(str(error)):
+        what = "is damaged, or tables of it are gone; run `ldp-collector doctor`, restore a backup"
+        return StoreError(path, StoreProblem.DAMAGED, what, code="SQLITE_ERROR")
     if problem is StoreProblem.INPUT_OUTPUT and _is_full(path):
         problem = StoreProblem.FULL  # the log's index cannot grow: SQLite has another word for it
     if problem is not None:

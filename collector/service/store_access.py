@@ -5,8 +5,10 @@ Rules of this file:
   never waits for a disk; what is gathered meanwhile shares the next transaction;
 - a store that fails begins an outage: one line in the log, and until it ends every call is answered at once
   with what is wrong, also those that queue already, instead of each waiting out a lock of its own;
-- an outage ends by itself: a probe that writes as a release would is repeated until it succeeds. A damaged
-  file is the exception: nothing more is written into it before somebody has looked at it and started again.
+- an outage ends by itself: a probe that touches every table and goes through the write that failed (and takes it back,
+  see `storage_base`) is repeated until it succeeds. So one line begins an outage and one ends it, however long it is,
+  and no device gives a masked input away for a trial. A damaged store is the exception: nothing more is written into
+  it before somebody has looked at it and started again.
 What it does not do: it repeats no call. Whoever is refused still holds its report and comes back.
 """
 

@@ -3,7 +3,8 @@
 Rules of this file: workers are spawned, not forked (gRPC's threads do not survive a fork); they ignore the
 terminal's and the supervisor's signals, because the collector decides when they stop, and they end with the
 collector even when it is killed: each holds the reading end of a pipe whose writing end only the collector
-has.
+has. What is left of a killed collector's semaphores goes with the interpreter's own resource tracker, in silence: its
+warnings would be lines of another format in the log.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 
 from client_sdk.errors import AbortReason, RoundAbortedError, StorageError
 from collector.secagg.blame import SeedsRefusedError
 from collector.secagg.opening import Opening, open_sum
+
+_WARNINGS = "PYTHONWARNINGS"
 
 Refusal = tuple[AbortReason, int, int, tuple[int, ...]]
 """A RoundAbortedError as plain data, with the members it blames: keyword arguments do not survive pickling."""
@@ -71,12 +75,26 @@ class OpeningWorkers:
 
     def _start(self) -> ProcessPoolExecutor:
         if self._executor is None:
+            _start_tracker()
             context = multiprocessing.get_context("spawn")
             watched, self._leash = context.Pipe(duplex=False)
             self._executor = ProcessPoolExecutor(
                 self._workers, mp_context=context, initializer=_init_worker, initargs=(watched,)
             )
         return self._executor
+
+
+def _start_tracker() -> None:
+    """The process that removes semaphores; an interpreter of its own that reads its filters from the environment."""
+    before = os.environ.get(_WARNINGS)
+    os.environ[_WARNINGS] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ[_WARNINGS]
+        else:
+            os.environ[_WARNINGS] = before
 
 
 def _init_worker(watched: Connection) -> None:

@@ -81,8 +81,8 @@ class RegistrarFolder:
         return RegistrarStore.open_existing(self.db_url)
 
     def open_own_store(self, key: IdentityKey) -> RegistrarStore:
-        """The store of the registrar with this key. StoreError, ConfigurationError where it is another one's."""
-        store = self.open_store()
+        """To serve: the store of the registrar with this key, brought up to date. StoreError, ConfigurationError."""
+        store = RegistrarStore.open_existing(self.db_url, migrate=True)
         try:
             if not store.belongs_to(key.public_key):
                 raise ConfigurationError(

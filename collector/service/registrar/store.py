@@ -74,28 +74,14 @@ class RegistrarStore(Store):
         True again for the same pair, for `repeat_for_s` seconds from the first time. False for any other token that
         is used, expired or unknown, and for a revoked identity, whose token stays as it was.
         """
-        device, token_hash = device_id_of(identity_key), _token_hash(token)
-        with self._writing(Writer.ALONE) as conn:
-            row = conn.execute(select(t.tokens).where(t.tokens.c.token_hash == token_hash)).first()
-            if row is None or not _serves(row, device, now, repeat_for_s) or _is_revoked(conn, device):
-                return False
-            if row.used_at is None:
-                used = {"used_at": int(now), "device": device}
-                conn.execute(update(t.tokens).where(t.tokens.c.token_hash == token_hash).values(used))
-            _note_certified(conn, device, identity_key, now, until)
-            return True
+        return self._write_alone(_enrol, _token_hash(token), identity_key, now, until, repeat_for_s)
 
     def renew(self, identity_key: bytes, now: float, *, until: int) -> bool:
         """This identity, whose certificate of ours is proven, is to be certified until `until`. False: it is revoked.
 
         One that is not on the list (the store was restored from a backup) comes back onto it.
         """
-        device = device_id_of(identity_key)
-        with self._writing(Writer.ALONE) as conn:
-            if _is_revoked(conn, device):
-                return False
-            _note_certified(conn, device, identity_key, now, until)
-            return True
+        return self._write_alone(_renew, identity_key, now, until)
 
     def revoke(self, device: str, now: float, *, unseen: bool = True) -> tuple[bool, int | None]:
         """No certificate for `device` from now on. (is it news?, when its last certificate ends or None: not seen).
@@ -130,6 +116,26 @@ class RegistrarStore(Store):
                 _count(conn, t.tokens, c.used_at.is_not(None)),
                 _count(conn, t.tokens, c.used_at.is_(None), c.expires_at <= at),
             )
+
+
+def _enrol(conn: Connection, token_hash: bytes, identity_key: bytes, now: float, until: int, repeat_for_s: int) -> bool:
+    device = device_id_of(identity_key)
+    row = conn.execute(select(t.tokens).where(t.tokens.c.token_hash == token_hash)).first()
+    if row is None or not _serves(row, device, now, repeat_for_s) or _is_revoked(conn, device):
+        return False
+    if row.used_at is None:
+        used = {"used_at": int(now), "device": device}
+        conn.execute(update(t.tokens).where(t.tokens.c.token_hash == token_hash).values(used))
+    _note_certified(conn, device, identity_key, now, until)
+    return True
+
+
+def _renew(conn: Connection, identity_key: bytes, now: float, until: int) -> bool:
+    device = device_id_of(identity_key)
+    if _is_revoked(conn, device):
+        return False
+    _note_certified(conn, device, identity_key, now, until)
+    return True
 
 
 def _serves(token: Row[Any], device: str, now: float, repeat_for_s: int) -> bool:

@@ -109,6 +109,17 @@ def test_composes_images_mounts_and_secrets() -> None:
         assert set(service.get("depends_on", [])) <= set(services())
 
 
+def test_compose_builds_its_image_whichever_service_is_started_first() -> None:
+    ours = [service for service in services().values() if service["image"] == "ldp-collector"]
+    assert len(ours) == 3
+    for service in ours:
+        assert service["build"] == {"context": "..", "dockerfile": "deploy/Dockerfile"}
+    text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    told = re.findall(r"^#   (docker compose [\w ]+?)(?: -|  |$)", text, re.MULTILINE)
+    assert told[0] == "docker compose build"
+    assert "up" in told[3]
+
+
 def test_only_devices_and_this_machine_get_in() -> None:
     published = {name: service["ports"] for name, service in services().items() if "ports" in service}
     assert published == {"proxy": ["7443:7443"], "registrar": ["7444:7444"], "grafana": ["127.0.0.1:3000:3000"]}

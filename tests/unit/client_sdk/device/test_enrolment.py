@@ -13,6 +13,7 @@ import pytest
 from client_sdk import TelemetryClient
 from client_sdk import certificate as certificates
 from client_sdk.certificate import Role
+from client_sdk.device.interfaces import CallFailedError
 from client_sdk.device.storage import DeviceStore
 from client_sdk.identity import IdentityKey
 from client_sdk.secagg.messages import ComeBack
@@ -83,6 +84,30 @@ async def test_a_refused_token_is_forgotten_and_said_once(tmp_path: Path, caplog
         assert "refused the enrolment token" in said[0]
         assert "made-up" not in caplog.text
         assert client._engine.access.store().waiting() == 1, "the report waits"
+
+
+class Away:
+    """The way to a registrar that is not there."""
+
+    def connect(self) -> Any:
+        raise CallFailedError("unavailable")
+
+
+async def test_a_refused_token_is_said_also_where_something_else_was_wrong_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    with running(tmp_path / "registrar", clock) as registrar, caplog.at_level(logging.WARNING):
+        client = make_client(tmp_path / "d", clock=clock, enrolment_token="made-up", **registrar.settings)
+        enrolment = client._engine.connections.delivery().enrolment
+        there, enrolment.registrar = enrolment.registrar, Away()
+        assert await upload(client) == {"registrar_unavailable": 1}
+        enrolment.registrar = there
+        for reason in ("enrolment_refused", "not_enrolled", "not_enrolled"):
+            assert (await client.upload()).failed == {reason: 1}
+        said = [record.getMessage() for record in caplog.records if record.name == "ldp_telemetry"]
+        assert ["refused the enrolment token" in line for line in said] == [False, True], said
+        assert "made-up" not in caplog.text
 
 
 async def test_a_registrar_out_of_reach_is_asked_again(tmp_path: Path) -> None:

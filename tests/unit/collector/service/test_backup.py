@@ -89,6 +89,13 @@ def test_a_copy_while_rounds_are_stored_is_one_moment(path: Path, tmp_path: Path
     assert found[-1] > 1, "something was stored meanwhile"
 
 
+def test_an_empty_file_is_a_store_that_serve_makes(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreError, match="holds no store yet; start `ldp-collector serve` on it once"):
+        back_up(str(tmp_path / "empty.db"), tmp_path / "copy.db")
+    assert os.listdir(tmp_path) == ["empty.db"]
+
+
 def test_never_over_something_that_is_there(path: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "file").write_text("precious")

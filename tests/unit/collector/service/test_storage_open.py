@@ -21,6 +21,7 @@ from client_sdk.plan import Plan, parse_plan
 from client_sdk.plan.successor import why_no_successor
 from collector.service import migrations, storage_schema, storage_sqlite
 from collector.service.storage import CollectorStore, StoreError, StoreProblem
+from tests.commands import Run
 from tests.unit.collector.service.stores import NOW, connection, counts, differences, make_plan, make_release, plan_text
 
 
@@ -152,6 +153,30 @@ def test_a_reader_migrates_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) 
     before = path.read_bytes()
     assert problem_of(path, read_only=True).problem is StoreProblem.OLDER
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("housekeeping",), ("access", "issue", "--role", "analyst"), ("access", "revoke", "abcd"), ("access", "list"),
+        ("report",), ("privacy",), ("doctor",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_only_who_serves_migrates(path: Path, run: Run, command: tuple[str, ...]) -> None:
+    older = dataclasses.replace(CollectorStore.schema, revisions=migrations.REVISIONS[:-1])
+    path.touch()
+    engine = storage_sqlite.make_engine(path, "rw", 5.0)
+    with engine.begin() as conn:
+        storage_schema.upgrade(conn, older, migrations.REVISIONS[-2])
+    engine.dispose()
+    before = path.read_bytes()
+    status, out, err = run(*command, "--db", path)
+    assert (status, out) == (3, "")
+    assert "was written by an older version; start `ldp-collector serve` on it once" in err
+    assert path.read_bytes() == before
+    CollectorStore.open(str(path)).close()
+    assert run("housekeeping", "--db", path)[0] == 0
 
 
 def test_a_store_of_the_first_version_comes_along(path: Path) -> None:

@@ -20,11 +20,12 @@ from sqlalchemy import create_engine, text
 from client_sdk.errors import ConfigurationError, MissingExtraError, PlanError
 from collector.service import storage_postgres, storage_writes
 from collector.service.postgres_faults import describe
-from collector.service.postgres_url import address_of
+from collector.service.postgres_url import _VALUES, address_of
 from collector.service.registrar.store import RegistrarStore
 from collector.service.retention import ClockError
 from collector.service.storage import CollectorStore, DuplicateContributionError, RoundRecord, StoreError, StoreProblem
 from tests import postgres
+from tests.commands import Run
 from tests.tcp_proxy import TcpProxy
 from tests.unit.collector.service.stores import (
     DAY_S,
@@ -124,6 +125,29 @@ def test_other_urls_are_refused(url: str) -> None:
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sslmode", "bogus"), ("gssencmode", "maybe"), ("channel_binding", "on"),
+        ("target_session_attrs", "leader"), ("ssl_min_protocol_version", "1.2"), ("connect_timeout", "soon"),
+    ],
+)  # fmt: skip
+def test_a_value_that_libpq_does_not_take_is_wrong_input_by_its_name(run: Run, name: str, value: str) -> None:
+    status, out, err = run("report", "--db", f"postgresql://u:{SECRET}@127.0.0.1:1/d?{name}={value}")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"{name} must be" in err
+    assert SECRET not in err
+
+
+def test_the_values_that_libpq_takes_are_taken() -> None:
+    for name, values in _VALUES.items():
+        for value in values:
+            assert address_of(f"postgresql://h/d?{name}={value}").parameters[name] == value
+            with pytest.raises(psycopg.OperationalError) as caught:  # nobody is there
+                psycopg.connect(host="127.0.0.1", port=1, dbname="d", **{name: value})
+            assert "invalid" not in str(caught.value)
 
 
 def test_without_its_driver_the_extra_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,11 @@ def test_a_store_of_the_first_version_comes_along(path: Path) -> None:
         storage_schema.upgrade(conn, RegistrarStore.schema, "0001")
         conn.execute(tables.revocations.insert().values(device=A.device_id, revoked_at=1))
     engine.dispose()
-    store = RegistrarStore.open_existing(str(path))
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="older version; start `ldp-collector registrar serve` on it once"):
+        RegistrarStore.open_existing(str(path))
+    assert path.read_bytes() == before
+    store = RegistrarStore.open_existing(str(path), migrate=True)
     assert store.overview(NOW).revoked == 1
     assert store.belongs_to(B.public_key), "whoever starts on it first"
     assert not store.belongs_to(A.public_key)
