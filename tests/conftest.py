@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from tests import postgres
 from tests.commands import Run, in_process
 
 ENGINES = ("sqlite", "postgres")
+
+# where it is set, each of the hundreds of processes that tests start would compile every module anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 gc.disable()  # nine thousand tests are collected first, and none of them is rubbish: half the time went into looking
 

@@ -47,6 +47,7 @@ def check_document(document: dict[str, Any], devices: int, dropping: int) -> Non
     assert set(document["privacy"]["epsilon_local"]) == {"min", "median", "max"}
 
 
+@pytest.mark.slow
 def test_cohorts_of_target_size_and_the_remainder_joins_the_last(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(CSV_PLAN)
@@ -106,6 +107,7 @@ def test_a_demo_that_is_told_to_stop_leaves_nothing_behind(tmp_path: Path, numbe
     assert "Traceback" not in stop_at_work("demo", number, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_no_traceback() -> None:
     command = f"{sys.executable} -m collector.service demo --devices 6 >&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)

@@ -69,6 +69,7 @@ def check_books(out: Path, document: dict[str, Any]) -> None:
     assert sum(cost["lifetime"]["epsilon_plain"] for cost in document["cost"].values()) == pytest.approx(owed)
 
 
+@pytest.mark.slow
 def test_a_broken_decoder_is_exit_1() -> None:
     done = demo("--devices", "10", "--rounds", "1", program=("-c", PATCHED))
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr

@@ -121,7 +121,7 @@ def test_rounds_of_periods_are_the_stores(stores: dict[str, CollectorStore], fil
     source.close()
 
 
-@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("folded", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ledgers_of_an_export_are_the_stores(tmp_path: Path, folded: bool) -> None:
     store = CollectorStore.open(str(tmp_path / "a.db"))
     hostile.fill(store, versions=12)

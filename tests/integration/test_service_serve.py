@@ -21,6 +21,7 @@ from client_sdk.secagg.messages import AlreadyCounted, ParticipantMessage, Recei
 from client_sdk.wire.messages import GetPlanRequest
 from client_sdk.wire.methods import GET_PLAN_METHOD
 from collector.service.storage import CollectorStore
+from tests.commands import Run
 from tests.integration.participants import Device, two_number_plan, until
 from tests.integration.processes import PLAIN, ROOT, SERVE, Process, child_pids, command, is_alive, serving
 from tests.registrar import KEY_HEX
@@ -52,7 +53,7 @@ class Reached:
 
 
 # case E07
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: signal.Signals) -> None:
     """Two of three finish within the grace and are counted; the silent third is not, nor is one who waits."""
     async with serving(tmp_path, PLAN, *PLAIN, "--grace", "3s", "--step-timeout", "30s") as running:
@@ -242,27 +243,36 @@ def test_a_locked_store_is_one_line_after_a_set_time(tmp_path: Path) -> None:
     assert 4 < time.monotonic() - started < 15
 
 
-def test_plain_text_only_when_asked_for_and_only_on_loopback(tmp_path: Path) -> None:
-    code, line = fails(tmp_path, "--listen", "127.0.0.1:0")
+def fails_here(run: Run, folder: Path, *options: str) -> tuple[int, str]:
+    """The same of wrong options, in this process: nothing is listened on yet."""
+    program = command(folder, PLAN, *options)
+    status, out, error = run(*program[program.index("serve") :])
+    assert out == ""
+    (line,) = error.strip().splitlines()
+    return status, line
+
+
+def test_plain_text_only_when_asked_for_and_only_on_loopback(run: Run, tmp_path: Path) -> None:
+    code, line = fails_here(run, tmp_path, "--listen", "127.0.0.1:0")
     assert (code, "--tls-cert" in line) == (2, True)
-    code, line = fails(tmp_path, "--listen", "0.0.0.0:0", "--insecure")
+    code, line = fails_here(run, tmp_path, "--listen", "0.0.0.0:0", "--insecure")
     assert (code, "loopback" in line) == (2, True)
-    code, line = fails(tmp_path, "--listen", "nowhere", "--insecure")
+    code, line = fails_here(run, tmp_path, "--listen", "nowhere", "--insecure")
     assert (code, "HOST:PORT" in line) == (2, True)
 
 
-def test_wrong_files_are_one_line(tmp_path: Path) -> None:
+def test_wrong_files_are_one_line(run: Run, tmp_path: Path) -> None:
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     listen = ("--listen", "127.0.0.1:0", "--tls-cert", str(cert), "--tls-key", str(key))
-    code, line = fails(tmp_path, *listen)
+    code, line = fails_here(run, tmp_path, *listen)
     assert (code, "No such file" in line) == (2, True)
     key.write_text("junk")
     cert.write_text("junk")
-    code, line = fails(tmp_path, *listen)
+    code, line = fails_here(run, tmp_path, *listen)
     assert (code, "PEM" in line) == (2, True)
-    code, line = fails(tmp_path, *PLAIN, "--plan", str(tmp_path / "none.toml"))
+    code, line = fails_here(run, tmp_path, *PLAIN, "--plan", str(tmp_path / "none.toml"))
     assert (code, "none.toml" in line) == (2, True)
-    code, line = fails(tmp_path, *PLAIN, "--db", f"sqlite:///{tmp_path / 'no' / 'folder' / 'c.db'}")
+    code, line = fails_here(run, tmp_path, *PLAIN, "--db", f"sqlite:///{tmp_path / 'no' / 'folder' / 'c.db'}")
     assert (code, "folder" in line) == (2, True)
 
 

@@ -226,6 +226,7 @@ def test_a_collector_that_tells_two_stories_opens_at_most_one_seed() -> None:
     assert set(reached) == {"[]", "[True]", "[False]"}, reached
 
 
+@pytest.mark.slow
 def test_a_sparse_cohort_with_a_plans_usual_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
     """300 members, 82 neighbours each, threshold 57: a tenth is lost over all steps, resent members among them."""
     verify_once = lru_cache(maxsize=None)(identity.verify)

@@ -320,7 +320,7 @@ def test_damaged_messages_raise_nothing_but_wire_error(name: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's account of a process's memory")
-@pytest.mark.parametrize("implementation", ["upb", "python"])
+@pytest.mark.parametrize("implementation", ["upb", pytest.param("python", marks=pytest.mark.slow)])
 def test_a_flood_fills_no_more_than_a_multiple_of_its_bytes(implementation: str) -> None:
     environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation}
     command = [sys.executable, "-m", "tests.property.floods"]

@@ -246,6 +246,7 @@ def refusal(*command: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_the_installer_refuses_an_interpreter_below_the_range_and_names_it(wheel: str, tmp_path: Path) -> None:
     # case I02
     supported = PROJECT["requires-python"]

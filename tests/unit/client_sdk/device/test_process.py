@@ -538,7 +538,7 @@ FORKED_IN_UPLOAD = """
 """
 
 
-@pytest.mark.parametrize("whose", ["collector", "registrar"])
+@pytest.mark.parametrize("whose", ["collector", pytest.param("registrar", marks=pytest.mark.slow)])
 def test_a_fork_in_the_middle_of_an_upload_hurts_nobody(tmp_path: Path, whose: str) -> None:
     """gRPC aborts or crashes a child that was forked while a channel was open; such a child leaves it alone."""
     # case E05: the connection under way is the collector's, or before that the registrar's
