@@ -78,9 +78,12 @@ epsilon = 1.0
 """
 
 
-def two_number_plan(min_size: int, target_size: int, *, name: str = "test", version: int = 1) -> Plan:
+def two_number_plan(
+    min_size: int, target_size: int, *, name: str = "test", version: int = 1, max_wait: str = "1s"
+) -> Plan:
     """A plan whose vector is [a, b]; small integers are plausible reports of it."""
-    return parse_plan(TWO_NUMBERS.format(min_size=min_size, target_size=target_size, name=name, version=version))
+    text = TWO_NUMBERS.format(min_size=min_size, target_size=target_size, name=name, version=version)
+    return parse_plan(text.replace('max_wait = "1s"', f'max_wait = "{max_wait}"'))
 
 
 @dataclass

@@ -242,6 +242,7 @@ async def fleet_of(members: int, folder: Path, db: str) -> AsyncIterator[Fleet]:
 # case F04
 # case E04
 @pytest.mark.slow_on_postgres
+@pytest.mark.slow
 async def test_killed_at_every_kind_of_moment(tmp_path: Path, store_url: str) -> None:
     deaths = ["join", "shares", COMMITS[0], "masked_input", "confirm", COMMITS[1], "receipt", "unmask", 0.2]
     async with fleet_of(6, tmp_path, store_url) as fleet:

@@ -24,7 +24,7 @@ from client_sdk.secagg.messages import (
 from collector.service.storage_rows import Contributor, Release
 from tests.integration.participants import Device, collector, two_number_plan, until
 
-SIX = two_number_plan(min_size=3, target_size=6)
+SIX = two_number_plan(min_size=3, target_size=6, max_wait="30s")  # all six, on a slow machine too
 FIVE = two_number_plan(min_size=3, target_size=5)  # threshold 3
 
 

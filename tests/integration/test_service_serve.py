@@ -68,6 +68,7 @@ async def test_told_to_stop_in_the_middle_of_a_round(tmp_path: Path, number: sig
         started = time.monotonic()
         running.process.send_signal(number)
         await stopping(running)
+        await asyncio.sleep(0.3)  # the line is said just before the door is shut
         late = await who_comes_late(running.address, devices[3])
         assert late is grpc.StatusCode.UNAVAILABLE
         ended = await asyncio.gather(*jobs)

@@ -57,6 +57,7 @@ def test_killed_at_write_points_of_some_kinds(tmp_path: Path, name: str) -> None
 # cases F01, F04
 @FAILING
 @pytest.mark.parametrize(("code", "name"), [("ENOSPC", "later"), ("EIO", "first start"), ("EROFS", "reset")])
+@pytest.mark.slow
 def test_a_disk_that_fails_from_write_points_of_some_kinds_on(tmp_path: Path, code: str, name: str) -> None:
     points = tried(name, tmp_path, code, SAMPLE)
     assert {MIRROR_WRITTEN, COMMITTED} <= set(points)

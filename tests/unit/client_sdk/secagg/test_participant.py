@@ -70,7 +70,9 @@ def test_whole_round_from_the_inside() -> None:
     assert said == [Hello, Advert, SealedShares, MaskedInputPiece, Confirm, UnmaskShares]
 
 
-@pytest.mark.parametrize("step", ["shares", "masked_input", "confirm", "unmask"])
+@pytest.mark.parametrize(
+    "step", ["shares", "masked_input", *(pytest.param(step, marks=pytest.mark.slow) for step in ("confirm", "unmask"))]
+)
 def test_a_sparse_round_gives_the_exact_sum_with_dropouts_at_each_step(step: str) -> None:
     """257 members with twelve neighbours each; eight leave at the step, one more at each of the others."""
     vectors = [[index, -index] for index in range(SPARSE_SIZE)]
