@@ -6,18 +6,19 @@ import os
 from pathlib import Path
 from typing import Final
 
+from collector.service.parquet_tables import MANIFEST_FILE, SCHEMA_FILE
+
 _KEPT: Final = (
     (b"SQLite format 3\0", "a SQLite database"),
     (b"\x37\x7f\x06", "a SQLite database's log"),
     (b"PAR1", "a Parquet file"),
     (b"-----BEGIN ", "a key or a certificate"),
 )
-_OF_AN_EXPORT: Final = ("_manifest.json", "_schema.json")
 
 
 def kept_there(path: Path) -> str | None:
     """What stands there and no answer may take the place of; None: nothing, or a file as any other."""
-    if path.name in _OF_AN_EXPORT:
+    if path.name in (MANIFEST_FILE, SCHEMA_FILE):
         return "a name of an export's own"
     try:
         with path.open("rb") as stream:

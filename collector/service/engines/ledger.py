@@ -23,8 +23,7 @@ _CARRIED_IN = ("365d", LIFETIME)
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Of an export. A plan is a number in here (`plans`: plan_hash, plan, first_metric, see `first_metrics`): groups of
-    millions of devices stay small.
+    """Of an export. A plan is a number in here (`plans`: plan_hash, plan): groups of millions of devices stay small.
 
     spends: with is_report; folded: folded spends with the cohorts that they were in; sums: released sums.
     """
@@ -38,7 +37,7 @@ class Tables:
 
     @classmethod
     def of(cls, plans: ir.Table, spends: ir.Table, folded: ir.Table, cohorts: ir.Table, *others: ir.Table) -> Tables:
-        """others: device_totals, released_sums, rounds."""
+        """plans: plan_hash, plan, first_metric (`first_metrics`). others: device_totals, released_sums, rounds."""
         marked = spends.inner_join(plans, "plan_hash")
         reports = marked.mutate(is_report=marked.metric == marked.first_metric)
         reports = reports.drop("first_metric", "metric", "plan_hash", "plan_name", "period_start")
